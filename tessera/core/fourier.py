@@ -204,6 +204,18 @@ class Plan:
         """The numbers that a transform multiplies by, real parts first: (2, count)."""
         return _table(self, np.dtype(dtype))
 
+    def table_by_root(self, dtype: Any) -> Array:
+        """The same numbers as pairs, those of a pass by k and then by p: neighbours p lie side by side."""
+        out = self.table(dtype).copy()
+        for p in self.passes:
+            part = slice(p.roots, p.roots + p.count * (p.radix - 1))
+            if p.count > 1:
+                cut = out[:, part].reshape(2, p.count, p.radix - 1)
+                out[:, part] = cut.transpose(0, 2, 1).reshape(2, -1)
+        pairs = np.ascontiguousarray(out.T)
+        pairs.flags.writeable = False
+        return pairs
+
 
 @lru_cache(_KEPT)
 def _table(plan: Plan, dtype: Any) -> Array:

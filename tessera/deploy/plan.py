@@ -24,10 +24,16 @@ from tessera.deploy.views import Layout, is_row_major, layout_of, row_major
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 
-MAGIC, PLAIN, WITH_REGIONS = b"TSPL", 1, 2  # versions: a plan has the least that says it
+MAGIC, PLAIN, WITH_REGIONS, WITH_ORDERS = (
+    b"TSPL",
+    1,
+    2,
+    3,
+)  # versions: a plan has the least that says it
 TEMPORARY, INPUT, DATA, VIEW = range(4)
-CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE = range(7)
+CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER = range(8)
 _CONTROL = ("cond", "while_loop", "scan")
+_ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # values, places, both
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
 _GUARDS = {"equal": 0, "divisible": 1, "at_least": 2}
@@ -48,7 +54,9 @@ class NoPlanError(Exception):
 
 def is_hosted(n: Node) -> bool:
     """Whether only Python can run a node."""
-    return not (n.op.view is not None or n.op.call == "barrier" or _is_data(n))
+    return not (
+        n.op.view is not None or n.op.call == "barrier" or n.op.name in _ORDERS or _is_data(n)
+    )
 
 
 def _is_data(n: Node) -> bool:
@@ -121,6 +129,7 @@ class Planner:
         self.numerics = numerics
         self.regions: dict[Graph, int] = {}
         self.bodies: list[bytes] = []
+        self.orders = False  # whether a step sorts
         self.sizes = _Table()
         self.numbers: dict[str, int] = {}
         self.buffers: list[bytes] = []
@@ -157,13 +166,14 @@ class Planner:
         imports = [
             _text(n) + struct.pack("<Q", at) for n, at in sorted(self.imports.items())
         ]  # fmt: skip
-        plain = not (self.inside or self.bodies)
+        plain = not (self.inside or self.bodies or self.orders)
         bodies = () if plain else ([_u32(len(b)) + b for b in self.bodies],)
         parts = (
             names, programs, bindings, guards, self.buffers, inputs, outputs, kernels, self.steps,
             *bodies, imports,
         )  # fmt: skip
-        head = MAGIC + _u32(PLAIN if plain else WITH_REGIONS) + _text(self.numerics)
+        version = WITH_ORDERS if self.orders else PLAIN if plain else WITH_REGIONS
+        head = MAGIC + _u32(version) + _text(self.numerics)
         return head + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
 
     def _hosted(self) -> list[str]:
@@ -220,6 +230,8 @@ class Planner:
             self._loop(s, self.image.loops[i])
         elif n.op.name in _CONTROL:
             self._control(s)
+        elif n.op.name in _ORDERS:
+            self._order(s)
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
                 self._see(y, x, self._layout(x))
@@ -278,6 +290,15 @@ class Planner:
         else:
             head = (WHILE, kernel, len(results), 0, 0, self.sizes(1))
         self.steps.append(_u32(*head, len(numbers), *numbers) + _u32(len(results), *results))
+
+    def _order(self, s: HostCall) -> None:
+        """A sort, its places, or the first of both, which the runtime does itself."""
+        p, (x,) = s.node.params, s.operands
+        descending = p["largest"] if s.node.op.name == "topk" else p["descending"]
+        made = [self.number(y) for y in s.results]
+        what = _ORDERS[s.node.op.name]
+        self.steps.append(_u32(ORDER, p["axis"], int(descending), what, self.number(x), *made))
+        self.orders = True
 
     def _control(self, s: HostCall) -> None:
         """A branch, or a loop whose body is a program of its own."""

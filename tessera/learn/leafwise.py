@@ -39,9 +39,9 @@ class Step:
 Rule = Callable[..., tuple[Any, ...]]  # (step, x, gradient, *slots) -> (x, *slots)
 
 
-def rate_at(lr: Rate, step: Value) -> Any:
-    """A rate, or a schedule at a step."""
-    return lr(op.cast(step, f32)) if callable(lr) else lr
+def rate_at(lr: Rate, step: Value, dtype: DType = f32) -> Any:
+    """A rate, or a schedule at a step, which counts in this dtype."""
+    return lr(op.cast(step, dtype)) if callable(lr) else lr
 
 
 def wide_dtype(dtype: DType) -> DType:
@@ -103,8 +103,9 @@ def leafwise(
         return state if masters is None else {**state, "master": masters}
 
     def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
-        step = Step(state["step"], rate_at(lr, state["step"]), state)
         leaves, structure = tree.flatten(params)
+        exact = f64 if any(as_value(p, "update").dtype.real is f64 for p in leaves) else f32
+        step = Step(state["step"], rate_at(lr, state["step"], exact), state)
         given = [tree.leaves(tree.map(lambda p, g: g, params, grads))]
         given += [_column(structure, n, state[n]) for n in slots]
         wide = [_start_of(p, m) for p, m in zip(leaves, _kept(structure, state), strict=True)]

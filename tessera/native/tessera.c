@@ -506,7 +506,7 @@ tess_status_t tess_bundle_manifest(const TessBundle *b, const char **text, uint6
 /* Plans --------------------------------------------------------------------------------------------------------- */
 
 enum { TEMPORARY, INPUT, DATA, VIEW };
-enum { CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, STEPS };
+enum { CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER, STEPS };
 enum { OP_CONSTANT, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_QUOTIENT, OP_REST, OP_MAX, OP_MIN, OPCODES };
 enum { DEEPEST = 64, MOST_TOGETHER = 16, IMPORTS = 5, MOST_NESTED = 16 };
 static const uint8_t ITEM[20] = {0, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8, 8, 16, 4};
@@ -546,6 +546,7 @@ typedef struct {
 } Step;
 
 static int has_kernel(const Step *s) { return s->kind == CALL || s->kind == WHILE || s->kind == SCAN; }
+static int is_control(uint32_t kind) { return kind == BRANCH || kind == REPEAT || kind == TRAVERSE; }
 
 typedef struct Bound Bound;
 typedef struct DeviceProgram DeviceProgram;
@@ -786,18 +787,45 @@ static tess_status_t check_loop(const TessEntry *e, const Step *s) {
   return TESS_OK;
 }
 
+/* An order along an axis: the sorted elements (1), their places (2), or both, as many as the results have room for. */
+static tess_status_t read_order(TessEntry *e, Step *s) {
+  const Buffer *x;
+  uint32_t i;
+  TRY(take_u32(e, &s->carry));            /* the axis */
+  TRY(take_below(e, 2, &s->reverse));     /* the largest first */
+  TRY(take_below(e, 4, &s->xs));          /* what it makes */
+  s->in_count = 1, s->out_count = (s->xs & 1) + (s->xs >> 1);
+  TRY(take_numbers(e, 1, e->buffers, &s->in));
+  TRY(take_numbers(e, s->out_count, e->buffers, &s->out));
+  x = &e->buffer[s->in[0]];
+  if (!s->xs || s->carry >= x->rank || x->dtype == TESS_C64 || x->dtype == TESS_C128 || x->item > 8 ||
+      x->item != ITEM[x->dtype])
+    return damaged("an order is of what has none");
+  for (i = 0; i < s->out_count; i++) {
+    const Buffer *y = &e->buffer[s->out[i]];
+    if (y->kind != TEMPORARY) return damaged("an order writes to what it may not");
+    if (y->rank != x->rank || y->dtype != (i || s->xs == 2 ? (uint32_t)TESS_I64 : x->dtype) || y->item != ITEM[y->dtype])
+      return damaged("an order makes another type");
+  }
+  return TESS_OK;
+}
+
 static tess_status_t read_steps(TessEntry *e) {
   uint32_t i;
   TRY(take_count(e, 12, &e->steps, (void **)&e->step, sizeof *e->step));
   for (i = 0; i < e->steps; i++) {
     Step *s = &e->step[i];
-    TRY(take_below(e, e->version == 1 ? BRANCH : STEPS, &s->kind));
+    TRY(take_below(e, e->version == 1 ? BRANCH : e->version == 2 ? ORDER : STEPS, &s->kind));
     if (s->kind == COPY) {
       s->in_count = 2;
       TRY(take_numbers(e, 2, e->buffers, &s->in));
       if (e->buffer[s->in[0]].kind != TEMPORARY) return damaged("a copy writes to what it may not");
       if (e->buffer[s->in[0]].item != e->buffer[s->in[1]].item || e->buffer[s->in[0]].rank != e->buffer[s->in[1]].rank)
         return damaged("a copy is of another type");
+      continue;
+    }
+    if (s->kind == ORDER) {
+      TRY(read_order(e, s));
       continue;
     }
     if (has_kernel(s)) {
@@ -900,7 +928,7 @@ static tess_status_t read_regions(TessEntry *e) {
     TRY(find_symbols(e, r));
   }
   for (i = 0; i < e->steps; i++)
-    if (e->step[i].kind >= BRANCH) TRY(check_control(e, &e->step[i]));
+    if (is_control(e->step[i].kind)) TRY(check_control(e, &e->step[i]));
   return TESS_OK;
 }
 
@@ -997,8 +1025,8 @@ static tess_status_t read_program(TessEntry *e) {
   if (!enough(e, 8) || memcmp(e->at, "TSPL", 4)) return damaged("it is none");
   e->at += 4;
   TRY(take_u32(e, &e->version));
-  if (e->version != 1 && e->version != 2)
-    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1 or 2", e->version);
+  if (e->version < 1 || e->version > 3)
+    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1, 2 or 3", e->version);
   TRY(take_name(e, e->numerics, sizeof e->numerics));
   TRY(read_sizes(e));
   TRY(read_buffers(e));
@@ -1345,6 +1373,21 @@ static tess_status_t too_large(const TessEntry *e) { return fail(TESS_ERROR_SHAP
 
 static uint64_t line_up(uint64_t n) { return (n + LINE - 1) / LINE * LINE; }
 
+/* The results of an order have the shape of what is sorted, but for fewer elements along the axis. */
+static tess_status_t bind_order(const TessEntry *e, Bound *b, const Step *s) {
+  const int64_t *x = b->shape[s->in[0]];
+  uint32_t i, j;
+  for (i = 0; i < s->out_count; i++) {
+    const int64_t *y = b->shape[s->out[i]];
+    for (j = 0; j < e->buffer[s->in[0]].rank; j++)
+      if (j == s->carry ? y[j] > x[j] || y[j] != b->shape[s->out[0]][j] : y[j] != x[j])
+        return damaged("an order does not fit its results");
+  }
+  if (x[s->carry] > (int64_t)1 << 35) return too_large(e);
+  if (b->scratch < 32 * (uint64_t)x[s->carry]) b->scratch = 32 * (uint64_t)x[s->carry];
+  return TESS_OK;
+}
+
 /* Shapes and bytes of all buffers, and where views and weights lie. */
 static tess_status_t bind_shapes(const TessEntry *e, Bound *b) {
   uint64_t room = e->bundle->weights->size - e->bundle->weights_at, whole = 0;
@@ -1375,6 +1418,8 @@ static tess_status_t bind_shapes(const TessEntry *e, Bound *b) {
   for (i = 0; i < e->steps; i++)
     if (e->step[i].kind == COPY && b->bytes[e->step[i].in[0]] != b->bytes[e->step[i].in[1]])
       return damaged("a copy is of another size");
+  for (i = 0; i < e->steps; i++)
+    if (e->step[i].kind == ORDER) TRY(bind_order(e, b, &e->step[i]));
   return TESS_OK;
 }
 
@@ -1545,7 +1590,7 @@ static tess_status_t loop_memory(const TessEntry *e, Bound *b) {
   for (i = 0; i < e->steps; i++) {
     const Step *s = &e->step[i];
     uint64_t need = 0;
-    if (s->kind < WHILE || s->kind == BRANCH) continue;
+    if (s->kind < WHILE || s->kind == BRANCH || s->kind == ORDER) continue;
     for (j = 0; j < s->carry; j++) {
       need += line_up(b->bytes[s->out[j]]);
       if (b->bytes[s->out[j]] != b->bytes[s->in[j]]) return damaged("a loop carries another size");
@@ -1600,7 +1645,7 @@ static tess_status_t bind_regions(const TessEntry *e, Bound *b) {
   for (i = 0; i < e->steps; i++) {
     const Step *s = &e->step[i];
     int64_t length = 0;
-    if (s->kind < BRANCH) continue;
+    if (!is_control(s->kind)) continue;
     if (s->kind == TRAVERSE && (size_value(&e->size[s->length], b->symbol, &length) || length < 0)) return too_large(e);
     if (!fits_bound(e, b, s, 0, length) || (s->kind != TRAVERSE && !fits_bound(e, b, s, 1, length)))
       return damaged("a branch or loop has other sizes than its region");
@@ -2112,6 +2157,112 @@ static tess_status_t take_inputs(const TessEntry *e, const Bound *b, const TessT
   return TESS_OK;
 }
 
+/* Sorting ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  uint64_t key; /* a number that orders as the element does */
+  uint64_t place;
+} Placed;
+
+/* A float by the bits of its format: NaN after every number, and both zeros the same. */
+static uint64_t float_key(uint64_t bits, uint32_t width, uint64_t largest) {
+  uint64_t sign = 1ull << (width - 1), size = bits & (sign - 1);
+  if (size > largest) return UINT64_MAX;
+  if (!size) return sign;
+  return bits & sign ? sign - size : sign + size;
+}
+
+static uint64_t key_of(const uint8_t *p, uint32_t dtype) {
+  const uint64_t top = 1ull << 63;
+  int64_t i64;
+  int32_t i32;
+  int16_t i16;
+  uint64_t u64;
+  uint32_t u32;
+  uint16_t u16;
+  switch (dtype) {
+    case TESS_I4: case TESS_I8: return (uint64_t)(int64_t)(int8_t)*p + top;
+    case TESS_I16: return memcpy(&i16, p, 2), (uint64_t)(int64_t)i16 + top;
+    case TESS_I32: return memcpy(&i32, p, 4), (uint64_t)(int64_t)i32 + top;
+    case TESS_I64: return memcpy(&i64, p, 8), (uint64_t)i64 + top;
+    case TESS_U16: return memcpy(&u16, p, 2), u16;
+    case TESS_U32: return memcpy(&u32, p, 4), u32;
+    case TESS_U64: return memcpy(&u64, p, 8), u64;
+    case TESS_F8E4M3: return float_key(*p, 8, 0x7e);
+    case TESS_F8E5M2: return float_key(*p, 8, 0x7c);
+    case TESS_F16: return memcpy(&u16, p, 2), float_key(u16, 16, 0x7c00);
+    case TESS_BF16: return memcpy(&u16, p, 2), float_key(u16, 16, 0x7f80);
+    case TESS_F32: case TESS_TF32: return memcpy(&u32, p, 4), float_key(u32, 32, 0x7f800000);
+    case TESS_F64: return memcpy(&u64, p, 8), float_key(u64, 64, 0x7ffull << 52);
+    default: return *p; /* bool and u8 */
+  }
+}
+
+/* Sort n elements by merging, which is stable; the sorted ones are in what is given back. */
+static Placed *merge_sort(Placed *from, Placed *to, uint64_t n) {
+  uint64_t width, at;
+  for (width = 1; width < n; width *= 2) {
+    Placed *sorted = to;
+    for (at = 0; at < n; at += 2 * width) {
+      uint64_t i = at, middle = at + width < n ? at + width : n, end = middle + width < n ? middle + width : n;
+      uint64_t j = middle, k;
+      for (k = at; k < end; k++)
+        to[k] = j == end || (i < middle && from[i].key <= from[j].key) ? from[i++] : from[j++];
+    }
+    to = from, from = sorted;
+  }
+  return from;
+}
+
+/* The first k of n elements in order, by insertion: few are among the first. */
+static Placed *first_of(const Placed *from, Placed *to, uint64_t n, uint64_t k) {
+  uint64_t i, held = 0, at;
+  for (i = 0; i < n; i++) {
+    if (held == k && from[i].key >= to[k - 1].key) continue;
+    for (at = held < k ? held++ : k - 1; at && to[at - 1].key > from[i].key; at--) to[at] = to[at - 1];
+    to[at] = from[i];
+  }
+  return to;
+}
+
+static void run_order(const TessEntry *e, const Bound *b, const Step *s, Run *r) {
+  uint32_t in = s->in[0], rank = e->buffer[in].rank, item = e->buffer[in].item, i;
+  const int64_t *shape = b->shape[in], *stride = b->stride[in];
+  int64_t at[TESS_MAX_RANK] = {0}, n = shape[s->carry], k = b->shape[s->out[0]][s->carry], j;
+  const uint8_t *x = address(b, r, in);
+  uint8_t *to[2];
+  Placed *work = (Placed *)(void *)r->scratch, *found;
+  for (i = 0; i < s->out_count; i++) to[i] = address(b, r, s->out[i]);
+  for (i = 0; i < rank; i++)
+    if (!shape[i] || !k) return;
+  for (;;) { /* every line along the axis */
+    const uint8_t *line = x;
+    for (i = 0; i < rank; i++) line += at[i] * stride[i];
+    for (j = 0; j < n; j++) {
+      work[j].key = key_of(line + j * stride[s->carry], e->buffer[in].dtype), work[j].place = (uint64_t)j;
+      if (s->reverse) work[j].key = ~work[j].key;
+    }
+    found = k <= 64 && k < n / 4 ? first_of(work, work + n, (uint64_t)n, (uint64_t)k) : merge_sort(work, work + n, (uint64_t)n);
+    for (i = 0; i < s->out_count; i++) {
+      const int64_t *step = b->stride[s->out[i]];
+      uint8_t *y = to[i];
+      uint32_t axis;
+      for (axis = 0; axis < rank; axis++) y += at[axis] * step[axis];
+      for (j = 0; j < k; j++, y += step[s->carry]) {
+        int64_t place = (int64_t)found[j].place;
+        if (i || s->xs == 2) memcpy(y, &place, 8);
+        else memcpy(y, line + place * stride[s->carry], item);
+      }
+    }
+    for (i = rank; i--;) {
+      if (i == s->carry) continue;
+      if (++at[i] < shape[i]) break;
+      at[i] = 0;
+    }
+    if (i == UINT32_MAX) return;
+  }
+}
+
 static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
   uint32_t i, j;
   for (i = 0; i < b->actions; i++) {
@@ -2127,7 +2278,9 @@ static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
         for (k = 0; k < job->parameters; k++) p[k] = address(b, r, job->buffers[k]);
       }
       run_phase(b, a, r);
-    } else if (a->kind >= BRANCH) {
+    } else if (a->kind == ORDER) {
+      run_order(e, b, &e->step[a->step], r);
+    } else if (is_control(a->kind)) {
       TRY(run_control(e, b, a, r));
     } else {
       TRY(run_loop(e, b, a, r));

@@ -82,7 +82,8 @@ def _class_of(cls: Any) -> Any:
         calls.insert(place, (name, plain, args, kwargs, result))
         return result
 
-    return type(cls.__name__, (cls,), {"__call__": __call__, "__module__": cls.__module__})
+    own = {"__call__": __call__, "__module__": cls.__module__, "__tessera_watches__": cls}
+    return type(cls.__name__, (cls,), own)
 
 
 def _watched(name: str, module: Module, calls: list[Any]) -> Any:
@@ -109,7 +110,13 @@ def _row(name: str, module: Module, args: Any, kwargs: dict[str, Any], result: A
 
 
 def _unwatched(name: str, module: Any) -> Any:
-    return module.__dict__["_watch"][1] if "_watch" in module.__dict__ else module
+    """The module of its own class, with the modules inside that it has now."""
+    cls = getattr(type(module), "__tessera_watches__", None)
+    if cls is None:
+        return module
+    made = object.__new__(cls)
+    made.__dict__.update((k, v) for k, v in vars_of(module).items() if k != "_watch")
+    return made
 
 
 def _shown(result: Any) -> str:

@@ -124,16 +124,29 @@ def branches(x: Tensor["n", 5], flag: Tensor[ts.bool_]) -> Any:
     return carry, ys, back, zs, none, grown, either
 
 
+def orders(x: Tensor["n", "m"]) -> Any:
+    """Sorts, which the runtime does itself."""
+    best, places = op.topk(x * 2.0, 2)
+    return (
+        op.sort(op.transpose(x, (1, 0))),
+        best,
+        op.take_along_axis(x, places, axis=1),
+        op.argsort(x, axis=0),
+    )
+
+
 SPLIT = {"tokens": ts.tensor(RNG.integers(0, WORDS, 12).astype(np.int32))}
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "greedy": (greedy, (SPLIT["tokens"],), gpt_weights()), "cnn": (cnn, (normal(2, 3, 16, 16),), None),
     "heat": (heat, (normal(32, 32),), None), "kronecker": (kronecker, (normal(48),), None),
     "loops": (loops, (normal(9, 4),), None), "views": (views, (normal(6, 6),), None),
     "branches": (branches, (normal(4, 5), ts.tensor(np.array(True))), None),
+    "orders": (orders, (normal(6, 6),), None),
 }  # fmt: skip
 OTHER = {
     "greedy": (ts.tensor(RNG.integers(0, WORDS, 7).astype(np.int32)),),
     "views": (normal(7, 4),),
+    "orders": (normal(5, 40),),
     "branches": (normal(7, 5), ts.tensor(np.array(False))),
 }
 
@@ -267,7 +280,7 @@ def test_the_header_is_c_and_cpp(tmp_path: Path):
 
 def test_threads_run_one_entry_at_once(made: Path, tmp_path: Path):
     program = build(tmp_path / "threads", "threads.c", "-O0")
-    for name in ("cnn", "greedy", "loops", "branches"):
+    for name in ("cnn", "greedy", "loops", "branches", "orders"):
         run = [str(program), str(made / f"{name}.tess"), name, "3", "40"]
         assert subprocess.run(run, check=False).returncode == 0, name
 

@@ -58,12 +58,12 @@ def expected(x: Any, w: Any, v: Any) -> Any:
 # The cases of the package
 
 
-def test_a_case_of_each_node_type() -> None:
-    """Rules by their NumPy references; `deep` runs every case compiled."""
+def test_every_node_case_but_pools() -> None:
+    """Rules by their NumPy references; `deep` runs every case compiled, and pools."""
     with override(target="numpy"):
-        cases = suite.one_of_each(suite.node_cases(without=suite.SLOW))
+        cases = [c for c in suite.node_cases(without=suite.SLOW) if not suite.is_expected(c.name)]
         faults = {c.name: found for c in cases if (found := suite.fault(c))}
-    assert len(cases) > 150
+    assert len(cases) > 1700
     assert faults == {}
 
 

@@ -149,3 +149,14 @@ def test_training_in_one_jitted_step():
         losses.append(float(loss))
     assert losses[-1] < 0.1 * losses[0]
     assert step.compiled == 1
+
+
+@pytest.mark.parametrize("dtype", ["f64", "c128"])
+def test_a_schedule_steps_doubles_in_double_precision(dtype):
+    rate, opt = (lambda n: 0.3 * 0.7 ** (n / 3)), ts.optim.sgd(ts.optim.exponential(0.3, 0.7, 3))
+    x = ts.tensor(np.array([1.0, -2.0])).astype(dtype)
+    state, want = opt.init(x), x.numpy()
+    for n in range(6):
+        x, state = opt.update(x, state, x)
+        want = want - rate(n) * want
+    np.testing.assert_allclose(x.numpy(), want, rtol=1e-14)

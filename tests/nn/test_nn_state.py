@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import bf16, f64, nn, op
+from tessera import bf16, f32, f64, nn, op
 from tessera.core.errors import NoAttributeError, OperandError, ShapeError, TreeError
 from tests.support.runners.tolerance import assert_close, assert_same_bits
 
@@ -146,6 +146,33 @@ def test_a_summary_counts_as_one_would_by_hand():
     t = nn.summary(head, ts.Tensor[3, 5, 8, f64])
     assert [r.name for r in t.rows] == ["", "qkv", "out"]
     assert t.rows[0].flops >= 2 * 15 * 8 * 32 + 4 * 3 * 2 * 25 * 4
+
+
+def test_a_summary_goes_into_lists_of_modules():
+    class Block(nn.Module):
+        norm: nn.LayerNorm
+        mlp: nn.MLP
+
+        def __init__(self, key):
+            self.norm, self.mlp = nn.LayerNorm(4), nn.MLP([4, 8, 4], key=key)
+
+        def __call__(self, x):
+            return x + self.mlp(self.norm(x))
+
+    class Stack(nn.Module):
+        blocks: list[Block]
+
+        def __call__(self, x):
+            for b in self.blocks:
+                x = b(x)
+            return x
+
+    s = nn.summary(Stack([Block(k) for k in KEYS[:2]]), ts.Tensor[3, 4, f32])
+    rows = {r.name: r for r in s.rows}
+    assert [n for n in rows if n.count(".") <= 1] == ["", "blocks.0", "blocks.1"]
+    assert rows["blocks.1.mlp.layers.0"].flops == 2 * 3 * 4 * 8 + 3 * 8
+    assert rows["blocks.0"].parameters == s.parameters / 2 == 8 + 40 + 36
+    assert rows["blocks.0"].flops == rows["blocks.1"].flops == s.flops / 2
 
 
 MOMENTS = {  # standard deviation for shape (300, 200)

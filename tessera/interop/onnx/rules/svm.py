@@ -96,7 +96,8 @@ def _classifier(n: Call, x: Any) -> Any:
     votes = op.add(op.matmul(won, first), op.matmul(op.sub(1.0, won), second))
     a, b = _numbers(n, "prob_a"), _numbers(n, "prob_b")
     if a.size:
-        return named(op.argmax(votes, -1), labels), _coupled(scores, a, b, pairs, classes)
+        coupled = _post(_coupled(scores, a, b, pairs, classes), how)
+        return named(op.argmax(votes, -1), labels), coupled
     return _answer(n, labels, scores, op.argmax(votes, -1), how, rho.size)
 
 

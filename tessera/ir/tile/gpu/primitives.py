@@ -16,6 +16,7 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
+from tessera.ir.tile.gpu.fft import TRANSFORMS
 from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.gpu.random import random_bits
 from tessera.ir.tile.gpu.scan import SCANS
@@ -89,6 +90,7 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     "random_bits": random_bits,
     "searchsorted": searchsorted,
     **SCANS,
+    **TRANSFORMS,
     "state_prefetch": partial(lower_prefetch, asks=False),
 }
 
