@@ -132,7 +132,9 @@ def test_every_op_that_is_written_is_read_as_it_was() -> None:
             names = [i.name for i in m.model.graph.inputs]
             found = m.run(dict(zip(names, arrays, strict=True)))
             for got, want in zip(map(np.asarray, found.values()), wanted, strict=True):
-                if got.dtype != want.dtype or not np.allclose(got, want, 2e-4, 1e-5, equal_nan=True):
+                if got.dtype != want.dtype or not np.allclose(
+                    got, want, 2e-4, 1e-5, equal_nan=True
+                ):
                     wrong[str(c)] = (got, want)
     assert wrong == {}
     assert len(ops) > 120
