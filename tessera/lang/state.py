@@ -75,18 +75,16 @@ class CacheSpec(StateSpec):
         """A cache of the types that the annotation says, to be traced with."""
         assert self.spec is not None
         shape = self.spec.shape
-        windows = [
-            m.number for m in self.marks if isinstance(m, Mark) and m.name == "rolling_window"
-        ]
-        other = [m for m in self.marks if isinstance(m, Mark) and m.name != "rolling_window"]
-        if len(shape) != 4 or other or None in windows:
+        kinds = [m for m in self.marks if isinstance(m, Mark)]
+        window = kinds[0].number if kinds else None
+        if len(shape) != 4 or (kinds and window is None):
             raise OperandError(
                 f"{self} does not say all of a cache; pass one that {self}.empty(...) gives, or write "
                 'KVCache["B", "H", "S", "D", f32], with rolling_window(n) for a window'
             )
         t = TensorType(self.spec.dtype or f32, shape)
         held = made(t), made(t), made(TensorType(i32, ()))
-        return RollingCache(*held, windows[0]) if windows else KVCache(*held)
+        return KVCache(*held) if window is None else RollingCache(*held, window)
 
     @blames_arguments
     def empty(self, *, per_sequence: bool = False, **sizes: int) -> Any:
