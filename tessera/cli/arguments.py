@@ -102,7 +102,9 @@ def _programs(commands: Any) -> None:
     _json(p)
     p = _command(commands, "inspect", "inspect:inspect_file",
                  "Write a page that shows a function at every level, for any browser.")  # fmt: skip
-    p.add_argument("file", metavar="FILE[:FUNCTION]",
+    p.add_argument("--attach", type=int, default=None, metavar="PORT",
+                   help="the page of a process that runs as `tessera run --inspect PORT FILE`")  # fmt: skip
+    p.add_argument("file", metavar="FILE[:FUNCTION]", nargs="?", default="",
                    help="a Python file, and an annotated function in it, or an ONNX model; otherwise the "
                         "file is run with the arguments after `--`, and what it compiles is "
                         "shown")  # fmt: skip
@@ -153,6 +155,9 @@ def _programs(commands: Any) -> None:
     p.add_argument("--timeline", metavar="PATH",
                    help="write a page of when each of the ranks of this machine ran programs and exchanged "
                         "data")  # fmt: skip
+    p.add_argument("--inspect", type=int, default=None, metavar="PORT",
+                   help="let a browser, or `tessera inspect --attach PORT`, see what it has compiled while "
+                        "it runs; 0 for any port that is free")  # fmt: skip
     p.add_argument("--as-rank", default=None, help=argparse.SUPPRESS)
     p.add_argument("file", metavar="FILE", help="a Python file, or an ONNX model (--input x.npy)")
     p.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="arguments for it")
@@ -176,6 +181,9 @@ def _measuring(commands: Any) -> None:
     )
     p.add_argument("--trace", metavar="PATH", help="write a trace for Perfetto or chrome://tracing")
     p.add_argument("--flame", metavar="PATH", help="write a flame graph, a page for any browser")
+    p.add_argument("--timeline", metavar="PATH",
+                   help="write a page of what ran when, with a track for each thread, stream and "
+                        "device")  # fmt: skip
     _gate(p)
     _size(p)
     _json(p)

@@ -22,6 +22,7 @@ from tessera.cli.programs import (
 )
 from tessera.cli.show import Console, Failure, UsageError, escape, split, write_file
 from tessera.core.deferred import Deferred
+from tessera.inspect.attach import attached
 from tessera.inspect.page import demand_folder, render, run_page, write_page
 from tessera.inspect.page_compare import Shown, programs_in, with_comparison
 from tessera.inspect.page_gpu import ARCHITECTURES
@@ -35,6 +36,18 @@ _inspect_model = Deferred("tessera.cli.onnx:inspect_model")
 
 def inspect_file(args: argparse.Namespace) -> int:
     """Write a page that shows an annotated function at every level; of an ONNX model, print what it is."""
+    if args.attach is not None:
+        if args.file or args.serve:
+            raise UsageError(
+                "--attach takes the page of a process that runs: leave out FILE and --serve"
+            )
+        where = Path(args.out or "attached.html")
+        demand_folder(where)
+        write_file(str(where), attached(args.attach))
+        print(where)
+        return 0
+    if not args.file:
+        raise UsageError("name a file, or --attach PORT")
     if args.file.endswith(".onnx"):
         status: int = _inspect_model(args.file)
         return status

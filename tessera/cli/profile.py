@@ -23,7 +23,7 @@ def profile_file(args: argparse.Namespace) -> int:
     """Show where the time and the memory of a program go, kernel by kernel and line by line."""
     if args.top < 1 or args.limit < 0:
         raise UsageError("--top and --limit cannot be below 1 and 0")
-    check_place(args.save, args.trace, args.flame)
+    check_place(args.save, args.trace, args.flame, args.timeline)
     earlier = None if args.compare is None else load(args.compare)
     path, name = split(args.file)
     status = 0
@@ -84,6 +84,8 @@ def _report(args: argparse.Namespace, p: Profile | None, earlier: Profile | None
         write_file(args.trace, json.dumps(p.trace()))
     if args.flame:
         write_file(args.flame, p.flame())
+    if args.timeline:
+        write_file(args.timeline, p.timeline(title=args.file))
     slower = [] if earlier is None else p.compare(earlier).regressions(args.limit / 100)
     if args.json:
         whole = p.as_dict()

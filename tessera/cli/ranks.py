@@ -18,6 +18,7 @@ from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError, write_file
 from tessera.core.errors import RankError
 from tessera.core.ranks import engine, start_on
+from tessera.inspect.attach import attachable
 from tessera.inspect.page import demand_folder
 from tessera.inspect.rank_timeline import rank_page, rank_recorded
 from tessera.runtime.comm.local import LocalEngine, sockets
@@ -39,13 +40,19 @@ def run_file(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} is {n}, expected 1 to {_MOST} ranks")
     if args.restart < 0:
         raise UsageError(f"--restart is {args.restart}, expected how often, 0 or more")
+    if args.inspect is not None and (args.n > 1 or args.restart or args.timeline):
+        raise UsageError("--inspect shows one process: leave out -n, --restart and --timeline")
     if args.timeline is not None:
         return _with_timeline(args)
     if args.n > 1 or args.restart:
         return _run_again(args)
     if args.engine == "mpi":
         start_on(MpiEngine())
-    return run_alone(args)
+    if args.inspect is None:
+        return run_alone(args)
+    with attachable(args.inspect, Path(args.file).name) as address:
+        sys.stderr.write(f"{address} shows what {args.file} has compiled until then\n")
+        return run_alone(args)
 
 
 def _with_timeline(args: argparse.Namespace) -> int:
@@ -53,7 +60,7 @@ def _with_timeline(args: argparse.Namespace) -> int:
     if args.n < 2 or args.engine == "mpi" or args.restart:
         raise UsageError(
             "--timeline shows the ranks of one run on this machine: give -n 2 or more, without --engine mpi "
-            "and --restart; `tessera inspect FILE` shows a single rank"
+            "and --restart; `tessera profile FILE --timeline PATH` shows a single rank"
         )
     where = Path(args.timeline)
     demand_folder(where)

@@ -39,6 +39,7 @@ from tessera.inspect.profile_rows import (
     self_times,
 )
 from tessera.inspect.profile_trace import trace_events
+from tessera.inspect.profile_tracks import tracks_page
 from tessera.inspect.work import Work
 from tessera.ir.schedule.memory import readable
 from tessera.tune.roofline import peaks_here
@@ -157,6 +158,13 @@ class Profile:
     def flame(self, path: str | os.PathLike[str] | None = None) -> str:
         """A flame graph as a page of its own; written to a file if one is named."""
         made = flame_graph(self.spans, self.wall)
+        if path is not None:
+            _written(path, made)
+        return made
+
+    def timeline(self, path: str | os.PathLike[str] | None = None, title: str = "timeline") -> str:
+        """A page of what ran when, by thread, stream and device; written to a file if one is named."""
+        made = tracks_page(self.spans, title)
         if path is not None:
             _written(path, made)
         return made

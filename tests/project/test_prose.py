@@ -50,6 +50,27 @@ def test_sentences_are_short_on_average(page: Path) -> None:
     assert sum(counts) < LONGEST * max(len(counts), 1), page.name
 
 
+PLAIN = re.compile(r"\]\([^)]*\)|https?://\S+")
+KNOWN = Path(__file__).with_name(
+    "words.txt"
+)  # terms of the field, and spellings of British English
+
+
+def words(text: str) -> set[str]:
+    """The words of a page in small letters: names begin with large ones, or have some."""
+    found = re.findall(r"(?<![\w'])[a-z][a-z']+(?![\w'])", PLAIN.sub(" ", CODE.sub(" ", text)))
+    return {x.rstrip("'").removesuffix("'s") for x in found}
+
+
+def test_words_are_spelled_as_in_a_dictionary() -> None:
+    """Where the package pyspellchecker is installed."""
+    checker = pytest.importorskip("spellchecker").SpellChecker()
+    known = set(KNOWN.read_text().split())
+    wrong = {page_id(p): checker.unknown(words(p.read_text()) - known) for p in PAGES}
+    assert {k: v for k, v in wrong.items() if v} == {}
+    assert checker.unknown(words("A sentense with `nobodi` and Tessera.")) == {"sentense"}
+
+
 def test_the_check_finds_what_it_looks_for() -> None:
     wrong = "Nobody knows.\nIt is no error, as NumPy has it; the buffer lies there and somebody was told that it is dear."
     found = [w for w in WORDS if re.search(w, prose(wrong), re.IGNORECASE)]

@@ -28,7 +28,7 @@ from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.number import Number, numbers_of
 
 _LANES = 128  # of a block, one to a thread
-_RADIX = {32: 64, 64: 32}  # elements that a thread holds at most, by the bits of a part
+_RADIX = {32: 16, 64: 16}  # elements that a thread holds at most, by the bits of a part
 
 Fixed = tuple[int]  # one place of an axis that no thread moves along
 Hook = Callable[["_Writer", Pair, int], Pair]
