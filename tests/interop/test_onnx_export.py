@@ -12,6 +12,8 @@ import tessera as ts
 from examples.kernels.fused import quantize_rows
 from tessera import Tensor, f32, op
 from tessera.core.flags import override
+from tessera.interop.onnx.export import model_bytes
+from tests.support.cases import op_cases
 
 pytest.importorskip("onnx")
 
@@ -85,3 +87,54 @@ def test_what_onnx_cannot_say_is_an_error(tmp_path: Path) -> None:
         ts.onnx.save(lambda x: x, tmp_path / "f.onnx", np.eye(2), opset=7)
     assert o.value.message == "onnx: save writes operator sets 18 to 23, got 7"
     assert not (tmp_path / "f.onnx").exists()
+
+
+def cases() -> list[op_cases.Case]:
+    """Of each op the first cases whose operands have elements."""
+    found: dict[str, list[op_cases.Case]] = {}
+    for c in op_cases.all_cases():
+        if c.op is not None and c.slots and all(0 not in s.shape for s in c.slots):
+            found.setdefault(c.op.name, []).append(c)
+    return [c for of in found.values() for c in of[:4]]
+
+
+def drawn(c: op_cases.Case) -> list[Any]:
+    rng = np.random.default_rng(0)
+    assert c.op is not None
+    return [
+        op_cases.draw(s.shape, op_cases._fitting(f32, s.kinds), c.op.domain, rng)
+        if s.given is None
+        else s.given
+        for s in c.slots
+    ]
+
+
+def called(c: op_cases.Case) -> Any:
+    def function(*xs: Any) -> Any:
+        given = iter(xs)
+        args = [op_cases._fill(a, given) for a in c.args]
+        return c.function(*args, **{k: op_cases._fill(a, given) for k, a in c.kwargs.items()})
+
+    return function
+
+
+def test_every_op_that_is_written_is_read_as_it_was() -> None:
+    wrong, ops = {}, set()
+    with override(target="numpy"):
+        for c in cases():
+            arrays = drawn(c)
+            try:
+                m = ts.onnx.load(model_bytes(called(c), *arrays))
+            except ts.onnx.OnnxError:
+                continue
+            ops.add(c.op.name if c.op else "")
+            wanted = [np.asarray(x) for x in ts.tree.leaves(called(c)(*arrays))]
+            names = [i.name for i in m.model.graph.inputs]
+            found = m.run(dict(zip(names, arrays, strict=True)))
+            for got, want in zip(map(np.asarray, found.values()), wanted, strict=True):
+                if got.dtype != want.dtype or not np.allclose(
+                    got, want, 2e-4, 1e-5, equal_nan=True
+                ):
+                    wrong[str(c)] = (got, want)
+    assert wrong == {}
+    assert len(ops) > 120

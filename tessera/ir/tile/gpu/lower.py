@@ -13,6 +13,8 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.align_factors import align_factors
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.dots import as_folds
+from tessera.ir.tile.gpu.flat import flattened
 from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.gpu.split_k import is_long, split_k
@@ -33,6 +35,9 @@ def lower_contraction(u: Unit) -> Unit:
     k = u.step
     if u.made is not None or not isinstance(k, schedule.Kernel) or not k.contracts:
         return u
+    folds = as_folds(k, u.types)
+    if folds is not None:
+        return replace(u, step=folds[0], types={**u.types, **folds[1]})
     a = align_factors(k, u.types)
     types = {**u.types, **a.types}
     if is_long(a.kernel):
@@ -57,6 +62,9 @@ def lower_rows(u: Unit) -> Unit:
     """A kernel of rows becomes tiles of rows and columns."""
     if u.made is not None or not isinstance(u.step, schedule.Kernel) or u.step.contracts:
         return u
+    flat = flattened(u.step, u.types)
+    if flat is not None:
+        return u.lowered(_alone(u.step, Rows(*flat)), "rows")
     return u.lowered(_alone(u.step, Rows(u.step, u.types)), "rows")
 
 
