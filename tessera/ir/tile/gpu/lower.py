@@ -13,6 +13,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.align_factors import align_factors
 from tessera.ir.tile.gpu.contraction import Contraction
+from tessera.ir.tile.gpu.dots import as_folds
 from tessera.ir.tile.gpu.flat import flattened
 from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
@@ -34,6 +35,9 @@ def lower_contraction(u: Unit) -> Unit:
     k = u.step
     if u.made is not None or not isinstance(k, schedule.Kernel) or not k.contracts:
         return u
+    folds = as_folds(k, u.types)
+    if folds is not None:
+        return replace(u, step=folds[0], types={**u.types, **folds[1]})
     a = align_factors(k, u.types)
     types = {**u.types, **a.types}
     if is_long(a.kernel):
