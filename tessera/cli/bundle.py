@@ -147,6 +147,10 @@ def _within(name: str, a: bytes, b: bytes) -> list[str]:
     if name == "manifest":
         x, y = json.loads(a), json.loads(b)
         return [f"manifest: {path}" for path in _paths(x, y)] or ["manifest: written otherwise"]
+    if name.startswith("image/"):
+        found = _paths(json.loads(a), json.loads(b))
+        more = [f"{name}: and {len(found) - 3} more"] if len(found) > 3 else []
+        return [f"{name}: {path}" for path in found[:3]] + more
     if name.startswith("graph/"):
         lines = zip(a.decode().splitlines(), b.decode().splitlines(), strict=False)
         for i, (p, q) in enumerate(lines, 1):
@@ -161,6 +165,8 @@ def _within(name: str, a: bytes, b: bytes) -> list[str]:
 def _paths(x: Any, y: Any, path: str = "") -> list[str]:
     if isinstance(x, dict) and isinstance(y, dict):
         return [p for k in sorted({*x, *y}) for p in _paths(x.get(k), y.get(k), f"{path}.{k}")]
+    if isinstance(x, list) and isinstance(y, list) and len(x) == len(y):
+        return [p for i in range(len(x)) for p in _paths(x[i], y[i], f"{path}.{i}")]
     return [] if x == y else [f"{path.lstrip('.')} is {x!r:.60} and {y!r:.60}"]
 
 

@@ -4,9 +4,10 @@ code.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.compile import run_passes
 from tessera.compile.artifact import Image
@@ -70,6 +71,10 @@ class _Objects:
         self.sources[key] = source._replace(text=text)
         return key
 
+    def digest(self, key: Key) -> bytes:
+        """SHA-256 of a source and the processor that it is for."""
+        return hashlib.sha256(self.sources[key].text.encode()).digest()
+
     def built(self) -> dict[Key, bytes]:
         """The object file of each source: from the store of code, or built by workers."""
         store = code_store()
@@ -107,7 +112,11 @@ def compile_for(g: Graph, processor: Processor, numerics: str) -> Compiled:
             i: code.functions[f"{names[k]}/{e.symbol}"]
             for i, (k, e) in enumerate(zip(image.codes, image.kernels, strict=True))
         }
-        return Part(h, image, functions, {r: part(r) for r in regions_of(image)})
+        # Keys of the store of code name the machine that built it; what a bundle says is the same anywhere.
+        codes = tuple((objects.digest(k), k[1]) for k in image.codes)
+        return Part(
+            h, replace(image, codes=codes), functions, {r: part(r) for r in regions_of(image)}
+        )
 
     return Compiled(part(lowered), code)
 

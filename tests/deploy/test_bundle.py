@@ -23,7 +23,7 @@ from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.space import nests
 from tessera.ir.target.cpu import machine, tiles
-from tessera.runtime import tuned
+from tessera.runtime import code, tuned
 from tests.support.runners.levels import prepared
 from tools import bundle_digests
 
@@ -144,6 +144,7 @@ def test_a_bundle_asks_nothing_of_the_machine_that_makes_it(
     monkeypatch.setattr(processor, "_cache_bytes", lambda index: 4096)
     monkeypatch.setattr(processor, "cores", lambda: 61)
     monkeypatch.setattr(machine, "_features", lambda: "")
+    monkeypatch.setattr(code, "architecture", lambda: "another")
     monkeypatch.setattr(tiles, "host_features", lambda: frozenset())
     with flags.override(cache_dir=tmp_path / "cache"):
         found = [bundle_digests.make(n, tmp_path / n, ALL)["digest"] for n in names]

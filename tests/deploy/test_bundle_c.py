@@ -135,6 +135,56 @@ def orders(x: Tensor["n", "m"]) -> Any:
     )
 
 
+GRU, ITEMS = 24, 48
+
+
+def gru_weights() -> Any:
+    gates = {k: normal(2 * GRU, GRU, scale=0.3) for k in ("z", "r", "h")}
+    return {**gates, "embed": normal(ITEMS, GRU), "out": normal(GRU, ITEMS)}
+
+
+def cell(p: Any, h: Any, x: Any) -> Any:
+    both = op.concat([x, h], axis=-1)
+    z, r = op.sigmoid(op.matmul(both, p["z"])), op.sigmoid(op.matmul(both, p["r"]))
+    return (1 - z) * h + z * op.tanh(op.matmul(op.concat([x, r * h], axis=-1), p["h"]))
+
+
+def sampler(p: Any, h: Any, key: Any, temperature: Any) -> Any:
+    """At most 20 tokens of a recurrent model, drawn, or the best where the temperature is 0; token 0 ends it."""
+
+    def step(s: Any) -> Any:
+        i, h, token, out = s
+        h = cell(p, h, op.take(p["embed"], token, axis=0))
+        logits = op.matmul(h, p["out"])
+        drawn = op.random.fold_in(key, i)
+        token = ts.cond(
+            temperature > 0.0,
+            lambda x: op.random.categorical(drawn, x / op.maximum(temperature, 1e-3)).astype(
+                ts.i32
+            ),
+            lambda x: op.argmax(x).astype(ts.i32),
+            logits,
+        )
+        return i + 1, h, token, op.where(op.arange(20) == i, token, out)
+
+    first = (ts.tensor(np.int32(0)), h, ts.tensor(np.int32(1)), op.full((20,), -1, dtype=ts.i32))
+    count, h, _, out = ts.while_loop(lambda s: (s[0] < 20) & (s[2] != 0), step, first)
+    return {"tokens": out, "count": count, "state": h}
+
+
+def recommender(p: Any, history: Tensor["B", "T", ts.i32], offers: Tensor["B", "C", ts.i32]) -> Any:
+    """The three best of each user's offers, after what the user has seen."""
+    seen = op.transpose(op.take(p["embed"], history, axis=0), (1, 0, 2))
+    h, _ = ts.scan(lambda h, x: (cell(p, h, x), op.sum(x)), ts.zeros((history.shape[0], GRU)), seen)
+    scores = op.take_along_axis(op.matmul(h, p["out"]), offers, axis=1)
+    best, places = op.topk(scores, 3)
+    return best, op.take_along_axis(offers, places, axis=1)
+
+
+def ids(*shape: int) -> Any:
+    return ts.tensor(RNG.integers(0, ITEMS, shape).astype(np.int32))
+
+
 SPLIT = {"tokens": ts.tensor(RNG.integers(0, WORDS, 12).astype(np.int32))}
 PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "greedy": (greedy, (SPLIT["tokens"],), gpt_weights()), "cnn": (cnn, (normal(2, 3, 16, 16),), None),
@@ -142,11 +192,15 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "loops": (loops, (normal(9, 4),), None), "views": (views, (normal(6, 6),), None),
     "branches": (branches, (normal(4, 5), ts.tensor(np.array(True))), None),
     "orders": (orders, (normal(6, 6),), None),
+    "sampler": (sampler, (normal(GRU), op.random.key(42), ts.tensor(np.float32(0.8))), gru_weights()),
+    "recommender": (recommender, (ids(3, 4), ids(3, 6)), gru_weights()),
 }  # fmt: skip
 OTHER = {
     "greedy": (ts.tensor(RNG.integers(0, WORDS, 7).astype(np.int32)),),
     "views": (normal(7, 4),),
     "orders": (normal(5, 40),),
+    "sampler": (normal(GRU), op.random.key(7), ts.tensor(np.float32(0.0))),
+    "recommender": (ids(1, 7), ids(1, 30)),
     "branches": (normal(7, 5), ts.tensor(np.array(False))),
 }
 
