@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -102,6 +103,12 @@ class StateSpec:
 
     def check(self, name: str, state: Any, given: dict[str, Any]) -> None:
         """Refuse an argument that is not as its annotation says; the types are checked apart."""
+
+    def stand_in(self, made: Callable[[TensorType], Any]) -> Any:
+        """A state of values of the types that the annotation says, to be traced with."""
+        raise OperandError(
+            f"{self} says no shapes by itself; pass the state, such as opt.init(params)"
+        )
 
     def __str__(self) -> str:
         return f"KVCache{str(self.spec).removeprefix('Tensor')}"

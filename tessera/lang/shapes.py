@@ -16,7 +16,7 @@ from tessera.core.looking import looking
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph
-from tessera.lang.annotation import TensorSpec
+from tessera.lang.annotation import StateSpec, TensorSpec
 from tessera.lang.arguments import argument, leaf_names
 from tessera.lang.jit import Jitted
 from tessera.lang.trace import is_tensor
@@ -98,7 +98,7 @@ def _traced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     # The body of a jitted function, but not of other wrappers: grad(f) is not f.
     plain = inspect.unwrap(f, stop=lambda g: not isinstance(g, Jitted))
     given = args or _annotated(plain)
-    placed = tree.map(_placeholder, tuple(given))
+    placed = tree.map(_placeholder, _stood_in(tuple(given)))
     types = [argument(x).type for x in tree.leaves((placed, kwargs)) if is_tensor(x)]
     names = _names(plain, placed, kwargs)
     name = getattr(plain, "__name__", "function")
@@ -106,15 +106,26 @@ def _traced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return trace_function(plain, placed, kwargs, types, name, names, weak_numbers=True)
 
 
-def _annotated(f: Callable[..., Any]) -> list[TensorSpec]:
+def _annotated(f: Callable[..., Any]) -> list[TensorSpec | StateSpec]:
     parameters = inspect.signature(f, eval_str=True).parameters.values()
-    specs = [p.annotation for p in parameters if isinstance(p.annotation, TensorSpec)]
+    specs = [p.annotation for p in parameters if isinstance(p.annotation, TensorSpec | StateSpec)]
     if parameters and not specs:
         raise OperandError(
             f"shapes: {getattr(f, '__name__', f)} has no annotated tensors; pass a type for each "
             'argument, such as Tensor["B", 64, f32]'
         )
     return specs
+
+
+def _stood_in(x: Any) -> Any:
+    """The arguments, with states of placeholders for annotations of states."""
+    if isinstance(x, StateSpec):
+        return x.stand_in(Builder().input)
+    if isinstance(x, dict):
+        return {k: _stood_in(v) for k, v in x.items()}
+    if type(x) in (list, tuple):
+        return type(x)(_stood_in(v) for v in x)
+    return x
 
 
 def _placeholder(x: Any) -> Any:

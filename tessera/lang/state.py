@@ -6,6 +6,7 @@ function: once a new one is made of it, it is stale.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,9 @@ from tessera.core import tree
 from tessera.core.blame import blames_arguments, constructor_blames_arguments
 from tessera.core.constraints import require
 from tessera.core.dims import substitute
+from tessera.core.dtype import f32, i32
 from tessera.core.errors import AnnotationError, OperandError, ShapeError
+from tessera.core.types import TensorType
 from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
 from tessera.lang.annotation import StateSpec, spec_of
@@ -67,6 +70,21 @@ class CacheSpec(StateSpec):
                 raise AnnotationError(
                     f"argument '{name}' has a window of {state.window}, expected {mark.number} as in {self}"
                 )
+
+    def stand_in(self, made: Callable[[TensorType], Any]) -> Any:
+        """A cache of the types that the annotation says, to be traced with."""
+        assert self.spec is not None
+        shape = self.spec.shape
+        kinds = [m for m in self.marks if isinstance(m, Mark)]
+        window = kinds[0].number if kinds else None
+        if len(shape) != 4 or (kinds and window is None):
+            raise OperandError(
+                f"{self} does not say all of a cache; pass one that {self}.empty(...) gives, or write "
+                'KVCache["B", "H", "S", "D", f32], with rolling_window(n) for a window'
+            )
+        t = TensorType(self.spec.dtype or f32, shape)
+        held = made(t), made(t), made(TensorType(i32, ()))
+        return KVCache(*held) if window is None else RollingCache(*held, window)
 
     @blames_arguments
     def empty(self, *, per_sequence: bool = False, **sizes: int) -> Any:

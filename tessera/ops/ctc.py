@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.core.constraints import unify
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
@@ -57,6 +58,14 @@ def ctc_loss(
             f"ctc_loss: got {x.type} and labels {y.type}, expected (batch, time, classes) and numbers "
             "(batch, most)"
         )
+    for name, v in (("labels", y), ("lengths", lengths), ("label_lengths", label_lengths)):
+        if v is not None and not _fits(x, v, name):
+            got = as_value(v, "ctc_loss").type
+            raise ShapeError(
+                f"ctc_loss: {name} is {got}, expected one row for each of {x.shape[0]} in {x.type} "
+                "(batch, time, classes); of (time, batch, classes), as in PyTorch, swap the first two "
+                "with swapaxes(0, 1)"
+            )
     if not 0 <= blank < x.shape[2]:
         raise OperandError(f"ctc_loss: blank is {blank}, expected a class below {x.shape[2]}")
     (w,) = wide(x)
@@ -75,6 +84,14 @@ def ctc_loss(
     if reduction == "mean":
         losses = div(losses, cast_to(maximum(sizes, 1), losses.dtype))
     return cast_to(reduced("ctc_loss", losses, reduction), x.dtype)
+
+
+def _fits(x: Value, rows: ArrayLike, name: str) -> bool:
+    """Whether there is a label, or a length, for each of the batch."""
+    v = as_value(rows, "ctc_loss")
+    if v.ndim != (2 if name == "labels" else 1):
+        return False
+    return unify(x.shape[0], v.shape[0], f"ctc_loss: the batch of {name}")
 
 
 def _negative_log(x: Value, labels: Value, times: Value, sizes: Value, blank: int) -> Value:

@@ -17,29 +17,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {}, "lengths": {"per_sequence": True}, "i8": {"quantized": "i8"},
     "f8": {"quantized": "f8e4m3"}, "window": {"window": 20}, "pages": {"page": 16, "pages": 64},
 }  # fmt: skip
-MASK = np.uint8  # bits are compared as bytes
 
 Sizes = dict[str, Any]
 SMALL: Sizes = {
-    "batch": 2,
-    "heads": 2,
-    "shared": 1,
-    "dim": 8,
-    "seq": 12,
-    "room": 32,
-    "dtype": "bf16",
-}
+    "batch": 2, "heads": 2, "shared": 1, "dim": 8, "seq": 12, "room": 32, "dtype": "bf16",
+}  # fmt: skip
 LARGE: Sizes = {
-    "batch": 3,
-    "heads": 8,
-    "shared": 2,
-    "dim": 64,
-    "seq": 200,
-    "room": 384,
-    "dtype": "bf16",
-}
+    "batch": 3, "heads": 8, "shared": 2, "dim": 64, "seq": 196, "room": 384, "dtype": "bf16",
+}  # fmt: skip
 PLACES = [
-    pytest.param(("fake", SMALL, (1, 7)), id="fake"),
+    pytest.param(("fake", SMALL, (3,)), id="fake"),
     *(
         pytest.param(("device", {**LARGE, "dtype": d}, (1, 7, 64)), id=d, marks=pytest.mark.gpu)
         for d in ("bf16", "f32")
@@ -83,7 +70,7 @@ def ragged_step(cache: Any, q: Any, k: Any, v: Any, counts: Any) -> Any:
 
 
 def bits(x: Any) -> Any:
-    return np.ascontiguousarray(x.numpy()).view(MASK)
+    return np.ascontiguousarray(x.numpy()).view(np.uint8)
 
 
 def chunked(cache: Any, xs: list[Any], size: int, between: Any = lambda c: c) -> np.ndarray:
@@ -96,46 +83,44 @@ def chunked(cache: Any, xs: list[Any], size: int, between: Any = lambda c: c) ->
     return np.concatenate(rows, axis=1)
 
 
+def differing(got: np.ndarray, want: np.ndarray) -> int:
+    """How many bytes are others."""
+    assert got.shape == want.shape
+    return int((got != want).sum())
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_decode_is_prefill_is_any_chunking(kind: str, case: Any) -> None:
+def test_chunks_moves_and_neighbours_change_no_bit(kind: str, case: Any) -> None:
+    """Decoding is prefill is any chunking; also after moves to the host and back, and beside any other sequences."""
     n, chunks = case
-    xs = drawn(n)
-    whole = chunked(empty(kind, n), xs, n["seq"])
-    assert whole.any()
-    for size in chunks:
-        np.testing.assert_array_equal(chunked(empty(kind, n), xs, size), whole)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_moving_to_the_host_and_back_changes_no_bit(kind: str, case: Any) -> None:
-    n, _ = case
-    xs = drawn(n)
-    places = []
+    if n["dtype"] == "f32" and kind not in ("plain", "window"):
+        pytest.skip("in bf16 alone, to compile less")
+    xs, places = drawn(n), []
 
     def there_and_back(c: Any) -> Any:
         away = c.offload()
         places.append(away.K.device.kind)
         return away.prefetch("cuda")
 
-    moved = chunked(empty(kind, n), xs, 7, there_and_back)
+    whole = chunked(empty(kind, n), xs, n["seq"])
+    assert whole.any()
+    found = {f"chunks of {i}": differing(chunked(empty(kind, n), xs, i), whole) for i in chunks}
+    few = [x[:, :, :21] for x in xs]
+    moved = chunked(empty(kind, n), few, 7, there_and_back)
+    found["moved"] = differing(moved, whole[:, : moved.shape[1]])
     assert set(places) == {"cpu"}
-    np.testing.assert_array_equal(moved, chunked(empty(kind, n), xs, 7))
-
-
-@pytest.mark.parametrize("kind", ["plain", "pages", "window"])
-def test_a_sequence_has_its_bits_beside_any_other(kind: str, case: Any) -> None:
-    n, chunks = case
-    xs = drawn(n)
-    beside = chunked(empty(kind, n), xs, chunks[-1])
-    for b in range(n["batch"]):
-        alone = chunked(empty(kind, n, 1), [x[b : b + 1] for x in xs], chunks[-1])
-        np.testing.assert_array_equal(alone[0], beside[b])
+    for size in (7, n["seq"]):
+        alone = chunked(empty(kind, n, 1), [x[-1:, :, : 3 * size] for x in xs], size)
+        found[f"alone by {size}"] = differing(alone, whole[-1:, : alone.shape[1]])
+    assert not any(found.values()), found
 
 
 @pytest.mark.parametrize("kind", ["lengths", "pages"])
 def test_sequences_of_unequal_lengths(kind: str, case: Any) -> None:
     """A sequence in a batch of unequal lengths has the bits that it has token by token."""
-    n, _ = case
+    n, chunks = case
+    if n["dtype"] == "f32" and kind == "pages":
+        pytest.skip("in bf16 alone, to compile less")
     xs = drawn(n)
     counts = np.array([[5, 3, 1], [1, 4, 0], [4, 0, 6], [2, 2, 3]], np.int32)[:, : n["batch"]]
     cache, rows, at_ = empty(kind, n), [[] for _ in range(n["batch"])], [0] * n["batch"]
@@ -151,6 +136,6 @@ def test_sequences_of_unequal_lengths(kind: str, case: Any) -> None:
             rows[b].append(bits(y)[b, : c[b]])
             at_[b] += int(c[b])
     assert cache.length.numpy().tolist() == at_ == counts.sum(0).tolist()
-    want = chunked(empty(kind, n), [x[:, :, : max(at_)] for x in xs], 1)
+    want = chunked(empty(kind, n), [x[:, :, : max(at_)] for x in xs], chunks[0])
     for b in range(n["batch"]):
         np.testing.assert_array_equal(np.concatenate(rows[b]), want[b, : at_[b]])

@@ -274,6 +274,35 @@ def test_an_annotated_cache_is_checked_and_one_program():
         f(drawn(1, 2, 5, 3), drawn(1, 2, 1, 3))
 
 
+def test_annotations_of_caches_stand_for_caches_in_shapes():
+    def f(x: Tensor["B", "S", 16, f32], c: Cached):
+        q, k, v = ts.split_qkv(x, heads=2, kv_heads=1)
+        c = c.append(k, v)
+        return ts.flash_attention(q, c), c
+
+    for s in (ts.shapes(f), ts.shapes(f, Tensor["B", "S", 16, f32], Cached)):
+        assert [str(t) for t in s.outputs] == [
+            "f32[B,S,2*D_h]",
+            *["f32[B,H,S_max,D_h]"] * 2,
+            "i32[]",
+        ]
+        assert {str(g) for g in s.guards} >= {"H == 1", "D_h == 4", "S_max >= S"}
+        assert [str(r.type) for r in s.rows if r.what == "state_write"] == [
+            "f32[B,H,S_max,D_h]"
+        ] * 2
+    ring = ts.shapes(f, Tensor["B", "S", 16, f32], Cached @ ts.rolling_window(6))
+    assert "S_max - 5 >= S" in {str(g) for g in ring.guards}
+    with pytest.raises(ShapeError, match=r"KVCache\.append: got f32\[2,1,3,4\] for K"):
+        ts.shapes(f, Tensor[2, 3, 16, f32], KVCache[2, 2, 8, 4, f32])
+    for spec in (Cached @ ts.paged, Cached @ ts.rolling_window, KVCache["B", f32]):
+        with pytest.raises(OperandError, match="does not say all of a cache; pass one that"):
+            ts.shapes(f, Tensor[2, 3, 16, f32], spec)
+    with pytest.raises(
+        OperandError, match=r"OptimizerState\[x\] says no shapes by itself; pass the state"
+    ):
+        ts.shapes(f, Tensor[2, 3, 16, f32], ts.OptimizerState["x"])
+
+
 STALE = {
     "append": lambda c, k: (c.append(k, k), c.append(k, k)),
     "read": lambda c, k: (c.append(k, k), c.K),

@@ -11,6 +11,7 @@ import scipy.special as sp
 
 import tessera as ts
 from tessera import op
+from tessera.core.errors import ShapeError
 from tests.support.runners.tolerance import Tolerance, assert_close, assert_same_bits
 
 
@@ -194,3 +195,19 @@ def test_errors_say_what_was_wanted(wrong: Any, message: str) -> None:
     with pytest.raises(ts.TesseraError) as e:
         wrong()
     assert e.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("x", "labels", "lengths", "text"),
+    [
+        ((10, 3, 7), (3, 2), None, r"labels is i64\[3,2\], expected one row for each of 10 in f32\[10,3,7\]"),
+        ((3, 10, 7), (3, 2), (2,), r"lengths is i64\[2\], expected one row for each of 3"),
+        ((3, 10, 7), (3, 2), (3, 1), r"lengths is i64\[3,1\]"),
+    ],
+)  # fmt: skip
+def test_ctc_of_another_layout_says_what_to_swap(x, labels, lengths, text) -> None:
+    given = [ts.zeros(x), ts.ones(labels, "i64")]
+    if lengths is not None:
+        given.append(ts.ones(lengths, "i64"))
+    with pytest.raises(ShapeError, match=f"ctc_loss: {text}.*as in PyTorch, swap the first two"):
+        op.ctc_loss(*given)
