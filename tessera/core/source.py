@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 _BETWEEN = frozenset((contextlib.__file__, functools.__file__, importlib.__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Folders whose files are not the user's: our own, the import system, and libraries that call us for the user.
-_folders: tuple[str, ...] = (_PACKAGE, "<frozen importlib")
+_folders: tuple[str, ...] = (_PACKAGE, "<frozen importlib", "<frozen runpy")
 
 
 class Location(NamedTuple):

@@ -21,7 +21,7 @@ from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.inspect.page_groups import groupings
-from tessera.inspect.page_kernels import launch_of, written_kernel
+from tessera.inspect.page_kernels import launch_of, work_by_hand, written_kernel
 from tessera.inspect.page_labels import label_of, written_ops
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_lines import located_assembly, tile_numbers, written_for
@@ -135,7 +135,7 @@ class Collector:
     def _timed(self, name: str, make: Callable[[], T]) -> T:
         begin = time.perf_counter()
         made = make()
-        self.lower.append({"name": name, "seconds": time.perf_counter() - begin})
+        self.lower.append({"name": name, "seconds": time.perf_counter() - begin, "level": TARGET})
         return made
 
     # Graph IR
@@ -225,12 +225,20 @@ class Collector:
             w = Work() if step_kind(s) == "view" else work_of(s, self.types, sizes)
             name = s.node.op.name if isinstance(s, HostCall) else s.name
             own = written_kernel(s)
+            nests, lines = nests_of(s), _locations(s)
+            if own is not None and isinstance(s, HostCall):
+                x = launch_of(s, own)
+                known = [self.types[b].substitute(sizes) for b in (*x.inputs, *x.outputs)]
+                w = work_by_hand(own, known, w)
+                grid = ", ".join(f"{v}<{n}" for v, n in own.grid)
+                nests = [{"kernel": own.name, "nest": f"grid ({grid})", "chosen": False}]
+                lines = [y.location for y in tile_lines("", own, {})]
             out.append({
-                "name": name if own is None else own.name, "kind": step_kind(s), "nests": nests_of(s),
+                "name": name if own is None else own.name, "kind": step_kind(s), "nests": nests,
                 "label": labels.get(i, "") if own is None else "",
                 "trials": tried.get(self._known_as(s, sizes), []),
                 "reads": read_by(s), "writes": written_by(s), "makes": made_by(s),
-                "places": sorted({self.places.number(x) for x in _locations(s)} - {-1}),
+                "places": sorted({self.places.number(x) for x in lines} - {-1}),
                 "flops": w.flops, "cost": w.cost, "bytes": w.bytes, "wide": w.wide,
                 "seconds": seconds_of(s, seconds),
             })  # fmt: skip

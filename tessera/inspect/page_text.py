@@ -80,7 +80,7 @@ def _shown(x: Any) -> str:
     elif isinstance(x, tuple | list):
         text = f"[{', '.join(map(_shown, x))}]"
     else:
-        text = str(x)
+        text = " ".join(str(x).split())  # a kernel is a text of many lines
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
 
 

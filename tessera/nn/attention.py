@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
@@ -19,6 +19,11 @@ class MultiHeadAttention(Module):
     kv_heads below heads share keys and values (grouped queries; 1 is multi-query).  Weights of queries,
     keys and values are one matrix `qkv`, or with fused=False three: `q`, `k`, `v`.
     """
+
+    _advice: ClassVar[str] = (  # for those who call it as in PyTorch
+        "layer(q, k, v) of PyTorch is layer(x) for self-attention and layer(x, memory) otherwise, and "
+        "causal=True is given when the layer is made"
+    )
 
     qkv: Linear | None
     q: Linear | None

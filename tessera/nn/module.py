@@ -125,6 +125,9 @@ def _called(cls: type, call: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(e, TesseraError):
                 raise
             error = blamed(f"nn.{cls.__name__}", call, (self, *args), kwargs, e)
+        advice = getattr(cls, "_advice", "")
+        if advice and isinstance(error, TesseraError):
+            error = located(OperandError(f"{error.message}; {advice}"))
         raise error
 
     return __call__

@@ -125,3 +125,14 @@ show("overview"); out.blocks = $$("#overview .blocks button").map(b => $("b", b)
     assert {"forward", "backward", "update"} <= set(out["blocks"])
     with Browser() as b, b.page(page, mark=address[1:]) as p:  # the address leads back to the line
         assert p.evaluate("sel.line") == 0
+
+
+def test_a_hand_written_kernel_has_its_source_its_work_and_its_grid(tmp_path: Path) -> None:
+    path = ts.jit(lambda x, a: gated(x, a)).inspect(ts.ones((16, 8)), ts.ones((16, 8)), path=tmp_path / "k.html")  # fmt: skip
+    (data, _), *_ = programs_in(path.read_text(), "page")
+    (own,) = [s for s in data["steps"] if s["kind"] == "kernel"]
+    assert own["flops"] > 16 * 8
+    assert own["bytes"] == 3 * 4 * 16 * 8
+    assert own["nests"][0]["nest"].startswith("grid (")
+    lines = [data["files"][f]["lines"][n - 1] for f, n in (data["places"][p] for p in own["places"])]  # fmt: skip
+    assert any("tile.sigmoid(tile.load(a))" in x for x in lines)

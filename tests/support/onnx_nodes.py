@@ -82,6 +82,121 @@ CASES: dict[str, tuple[str, list[Any], int, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def byte(*shape: int) -> Any:
+    return whole(0, 255, *shape, dtype=np.uint8)
+
+
+def zero(x: int = 120) -> Any:
+    return np.array(x, np.uint8)
+
+
+CASES |= {
+    "gelu": ("Gelu", [f(3, 4)], 1, {}),
+    "fast_gelu": ("FastGelu", [f(3, 4)], 1, {}),
+    "fast_gelu_bias": ("FastGelu", [f(3, 4), f(4)], 1, {}),
+    "bias_gelu": ("BiasGelu", [f(3, 4), f(4)], 1, {}),
+    "quick_gelu": ("QuickGelu", [f(3, 4)], 1, {"alpha": 1.5}),
+    "fused_matmul": ("FusedMatMul", [f(2, 5, 3), f(2, 4, 5)], 1, {"transA": 1, "transB": 1, "alpha": 0.5}),
+    "fused_matmul_plain": ("FusedMatMul", [f(3, 5), f(5, 4)], 1, {}),
+    **{
+        f"fused_conv_{a}": ("FusedConv", [f(1, 4, 6, 6), f(6, 2, 3, 3), f(6)], 1,
+                            {"activation": a, "group": 2, "pads": [1, 1, 1, 1], "strides": [2, 1], **({"activation_params": more} if more else {})})
+        for a, more in (("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.3]), ("Clip", [-0.5, 0.75]), ("HardSigmoid", [0.3, 0.4]))
+    },
+    "skip_norm": ("SkipLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4), f(4), f(4)], 1, {"epsilon": 1e-3}),
+    "skip_norm_plain": ("SkipLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4)], 1, {}),
+    "skip_simplified": ("SkipSimplifiedLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4), f(4)], 1, {"epsilon": 1e-3}),
+    "dynamic_quantize": ("DynamicQuantizeMatMul", [f(3, 5), byte(5, 4), scale(), zero(), f(4)], 1, {}),
+    "integer_to_float": ("MatMulIntegerToFloat", [byte(3, 5), byte(5, 4), scale(), scale(0.03), zero(), zero(90), f(4)], 1, {}),
+    "qlinear_add": ("QLinearAdd", [byte(3, 5), scale(), zero(), byte(3, 5), scale(0.03), zero(99), scale(0.05), zero(110)], 1, {}),
+    "qlinear_mul": ("QLinearMul", [byte(3, 5), scale(), zero(), byte(3, 5), scale(0.03), zero(99), scale(0.05), zero(110)], 1, {}),
+    "qlinear_sigmoid": ("QLinearSigmoid", [byte(3, 5), scale(), zero(), scale(1 / 256), zero(0)], 1, {}),
+    "qlinear_leaky": ("QLinearLeakyRelu", [byte(3, 5), scale(), zero(), scale(0.03), zero(90)], 1, {"alpha": 0.2}),
+    "qlinear_global": ("QLinearGlobalAveragePool", [byte(2, 3, 4, 5), scale(), zero(), scale(0.01), zero(90)], 1, {}),
+    "qlinear_global_last": ("QLinearGlobalAveragePool", [byte(2, 4, 5, 3), scale(), zero(), scale(0.01), zero(90)], 1, {"channels_last": 1}),
+    "qlinear_concat": ("QLinearConcat", [scale(0.05), zero(100), byte(3, 2), scale(), zero(), byte(3, 4), scale(0.03), zero(99)], 1, {"axis": 1}),
+    "qgemm": ("QGemm", [byte(5, 3), scale(), zero(), byte(4, 5), scale(0.03), zero(99), whole(-99, 99, 4)], 1, {"transA": 1, "transB": 1, "alpha": 0.5}),
+    "qgemm_rounded": ("QGemm", [byte(3, 5), scale(), zero(), byte(5, 4), scale(0.03), zero(99), None, scale(0.5), zero(70)], 1, {}),
+}  # fmt: skip
+
+
+def forest(trees: int, prefix: str, targets: int, mode: str, low: float) -> dict[str, Any]:
+    """Trees of three leaves over 4 columns; a leaf of a classifier speaks for one class, another for all targets."""
+    rows: dict[str, list[Any]] = {}
+
+    def put(**values: Any) -> None:
+        for k, v in values.items():
+            rows.setdefault(k, []).append(v)
+
+    for t in range(trees):
+        inner = {0: (1, 2), 2: (3, 4)}
+        for node in range(5):
+            yes, no = inner.get(node, (0, 0))
+            put(
+                nodes_treeids=t, nodes_nodeids=node, nodes_featureids=(t + node) % 4, nodes_modes=mode if node in inner else "LEAF",
+                nodes_values=[0.5, -0.25, 0.0][(t + node) % 3], nodes_truenodeids=yes, nodes_falsenodeids=no,
+                nodes_missing_value_tracks_true=int(t % 2),
+            )  # fmt: skip
+            if node not in inner:
+                for target in range(targets) if prefix == "target" else [(t + node) % targets]:
+                    weight = float(RNG.uniform(low, 1))
+                    put(
+                        **{
+                            f"{prefix}_treeids": t,
+                            f"{prefix}_nodeids": node,
+                            f"{prefix}_ids": target,
+                            f"{prefix}_weights": weight,
+                        }
+                    )
+    return rows
+
+
+def forests() -> dict[str, tuple[str, list[Any], int, dict[str, Any]]]:
+    """Regressions and classifiers by trees."""
+    out: dict[str, tuple[str, list[Any], int, dict[str, Any]]] = {}
+    x = f(7, 4)
+    x[0, :2] = np.nan
+    x[1] = [0.5, -0.25, 0.0, 0.5]  # equal to where trees split
+    for mode in ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ"):
+        more = {"n_targets": 2, "base_values": [0.5, -1.5]}
+        out[f"trees {mode}"] = (
+            "TreeEnsembleRegressor",
+            [x],
+            1,
+            forest(3, "target", 2, f"BRANCH_{mode}", -1) | more,
+        )
+    for how in ("SUM", "AVERAGE", "MIN", "MAX"):
+        more = {"n_targets": 1, "aggregate_function": how}
+        out[f"trees {how}"] = (
+            "TreeEnsembleRegressor",
+            [x],
+            1,
+            forest(3, "target", 1, "BRANCH_LEQ", -1) | more,
+        )
+    for how in ("NONE", "LOGISTIC", "SOFTMAX"):
+        labels = {
+            "classlabels_int64s": [7, 8, 9],
+            "post_transform": how,
+            "base_values": [0.1, 0.2, 0.3],
+        }
+        out[f"classifier {how}"] = (
+            "TreeEnsembleClassifier",
+            [x],
+            2,
+            forest(3, "class", 3, "BRANCH_LEQ", -1) | labels,
+        )
+    # Of two classes with one score onnxruntime leaves a softmax out, and decides by the score before LOGISTIC.
+    for how, low in (("NONE", -1), ("NONE", 0), ("LOGISTIC", -1)):
+        labels = {"classlabels_strings": ["no", "yes"], "post_transform": how}
+        out[f"classifier {how} binary {low}"] = (
+            "TreeEnsembleClassifier",
+            [x],
+            2,
+            forest(3, "class", 1, "BRANCH_LEQ", low) | labels,
+        )
+    return out
+
+
 def machine(classes: int, kernel: str, **more: Any) -> dict[str, Any]:
     """The attributes of a classifier of rows of 4 numbers."""
     sizes = [3, 2, 4, 3][:classes]
@@ -158,7 +273,7 @@ def classifiers() -> dict[str, tuple[str, list[Any], int, dict[str, Any]]]:
     return out
 
 
-ML = classifiers()
+ML = classifiers() | forests()
 RECORD = Path(__file__).parent / "data" / "onnx_nodes.json"
 
 
