@@ -10,12 +10,12 @@ import pytest
 
 import tessera as ts
 from tessera import f64, op
+from tests.support.cases.optimizers import OPTIMIZERS, pytorch, tessera
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 RUNS_ON = "numpy"
 O, T = ts.optim, torch.optim
-SHAPES = ((3, 4), (5,), (2, 3, 2))
 
 
 @pytest.fixture(autouse=True)
@@ -25,88 +25,10 @@ def _double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def some(rng: Any, low: float, high: float) -> float:
-    return float(rng.uniform(low, high))
-
-
-def maybe(rng: Any, x: float) -> float:
-    return x if rng.integers(2) else 0.0
-
-
-def sgd(r: Any) -> tuple[Any, Any, Any]:
-    lr, m, wd = some(r, 0.01, 0.2), maybe(r, 0.8), maybe(r, 0.1)
-    nesterov = bool(m and r.integers(2))
-    damp = 0.0 if nesterov or not m else maybe(r, 0.3)
-    theirs = {"lr": lr, "momentum": m, "weight_decay": wd, "nesterov": nesterov, "dampening": damp}
-    return O.sgd(lr, m, nesterov, wd, dampening=damp), T.SGD, theirs
-
-
-def adam(r: Any) -> tuple[Any, Any, Any]:
-    lr, b1, b2, eps, wd, top = some(r, 0.01, 0.2), some(r, 0.5, 0.95), some(r, 0.8, 0.999), 1e-6, maybe(r, 0.1), bool(r.integers(2))  # fmt: skip
-    theirs = {"lr": lr, "betas": (b1, b2), "eps": eps, "weight_decay": wd, "amsgrad": top}
-    if r.integers(2):
-        return O.adam(lr, b1, b2, eps, l2=wd, amsgrad=top), T.Adam, theirs
-    return O.adam(lr, b1, b2, eps, wd, amsgrad=top), T.AdamW, theirs
-
-
-def adamax(r: Any) -> tuple[Any, Any, Any]:
-    lr, wd = some(r, 0.01, 0.2), maybe(r, 0.1)
-    return O.adamax(lr, 0.8, 0.95, 1e-6, wd), T.Adamax, {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd}  # fmt: skip
-
-
-def nadam(r: Any) -> tuple[Any, Any, Any]:
-    lr, wd, apart = some(r, 0.01, 0.2), maybe(r, 0.1), bool(r.integers(2))
-    ours = O.nadam(lr, 0.8, 0.95, 1e-6, **{"decay" if apart else "l2": wd}, momentum_decay=0.01)
-    return ours, T.NAdam, {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd, "momentum_decay": 0.01, "decoupled_weight_decay": apart}  # fmt: skip
-
-
-def radam(r: Any) -> tuple[Any, Any, Any]:
-    lr, wd, apart = some(r, 0.01, 0.2), maybe(r, 0.1), bool(r.integers(2))
-    ours = O.radam(lr, 0.8, 0.95, 1e-6, **{"decay" if apart else "l2": wd})
-    return ours, T.RAdam, {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd, "decoupled_weight_decay": apart}  # fmt: skip
-
-
-def rmsprop(r: Any) -> tuple[Any, Any, Any]:
-    lr, m, wd, centered = some(r, 0.01, 0.1), maybe(r, 0.7), maybe(r, 0.1), bool(r.integers(2))
-    ours = O.rmsprop(lr, 0.9, 1e-4, momentum=m, centered=centered, l2=wd)
-    return ours, T.RMSprop, {"lr": lr, "alpha": 0.9, "eps": 1e-4, "momentum": m, "centered": centered, "weight_decay": wd}  # fmt: skip
-
-
-def adagrad(r: Any) -> tuple[Any, Any, Any]:
-    lr, slower, wd, first = some(r, 0.01, 0.2), maybe(r, 0.1), maybe(r, 0.1), maybe(r, 0.2)
-    ours = O.adagrad(lr, 1e-6, lr_decay=slower, l2=wd, initial=first)
-    return ours, T.Adagrad, {"lr": lr, "lr_decay": slower, "eps": 1e-6, "weight_decay": wd, "initial_accumulator_value": first}  # fmt: skip
-
-
-def adadelta(r: Any) -> tuple[Any, Any, Any]:
-    lr, wd = some(r, 0.5, 1.0), maybe(r, 0.1)
-    return O.adadelta(lr, 0.85, 1e-4, wd), T.Adadelta, {"lr": lr, "rho": 0.85, "eps": 1e-4, "weight_decay": wd}  # fmt: skip
-
-
-def adafactor(r: Any) -> tuple[Any, Any, Any]:
-    lr, wd = some(r, 0.01, 0.5), maybe(r, 0.1)
-    return O.adafactor(lr, decay=wd), T.Adafactor, {"lr": lr, "weight_decay": wd}
-
-
-OPTIMIZERS = {f.__name__: f for f in (sgd, adam, adamax, nadam, radam, rmsprop, adagrad, adadelta, adafactor)}  # fmt: skip
-
-
 def compare(name: str, seed: int, count: int = 8) -> None:
-    rng = np.random.default_rng(seed)
-    ours, theirs, options = OPTIMIZERS[name](rng)
-    start = [rng.normal(size=s) for s in SHAPES]
-    mine: Any = [ts.tensor(x) for x in start]
-    state = ours.init(mine)
-    held = [torch.tensor(x, requires_grad=True) for x in start]
-    opt = theirs(held, **options)
-    for _ in range(count):
-        grads = [rng.normal(size=s) for s in SHAPES]
-        for p, g in zip(held, grads, strict=True):
-            p.grad = torch.tensor(g)
-        opt.step()
-        mine, state = ours.update([ts.tensor(g) for g in grads], state, mine)
-        for p, q in zip(mine, held, strict=True):
-            np.testing.assert_allclose(p, q.detach().numpy(), rtol=1e-9, atol=1e-11)
+    for mine, theirs in zip(tessera(name, seed, count), pytorch(name, seed, count), strict=True):
+        for p, q in zip(mine, theirs, strict=True):
+            np.testing.assert_allclose(p, q, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
