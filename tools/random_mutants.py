@@ -56,7 +56,7 @@ LIBRARIES = (
     "llvmlite.binding",
     "rich",
 )
-NAMED = 15.0  # seconds of tests of files that share names
+NAMED = 30.0  # seconds of tests of files that share names
 
 
 class Job(NamedTuple):

@@ -97,18 +97,17 @@ _watch: Watch | None = None
 _failed = False
 
 
-def pytest_configure(config: Any) -> None:
-    """Begin to watch."""
+def _begin() -> None:
+    """Begin to watch, before conftest.py imports the package."""
     global _watch
-    if WATCH in os.environ:
-        package = Path.cwd() / "tessera"
-        found = json.loads(Path(os.environ[WATCH]).read_text())
-        places = {
-            str(package / path): {int(n): tuple(ids) for n, ids in lines.items()}
-            for path, lines in found.items()
-        }
-        _watch = Watch(places, f"{package}{os.sep}")
-        _watch.start()
+    package = Path.cwd() / "tessera"
+    found = json.loads(Path(os.environ[WATCH]).read_text())
+    places = {
+        str(package / path): {int(n): tuple(ids) for n, ids in lines.items()}
+        for path, lines in found.items()
+    }
+    _watch = Watch(places, f"{package}{os.sep}")
+    _watch.start()
 
 
 def pytest_unconfigure(config: Any) -> None:
@@ -158,3 +157,10 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Notice that a test fails."""
     global _failed
     _failed = _failed or report.failed
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """What conftest.py imports runs lines, too."""
+    if WATCH in os.environ:
+        _begin()

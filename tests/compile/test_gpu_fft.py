@@ -75,7 +75,7 @@ def test_several_axes_and_a_batch() -> None:
     np.testing.assert_allclose(whole, np.fft.fftn(x, axes=(1, 2)), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", [1024, 1000, 4096, 1 << 20])
+@pytest.mark.parametrize("n", [1024, 120, 144])
 def test_few_launches(n: int) -> None:
     t = TensorType(c64, (4, n))
     step = Primitive("s", "fft", {"axis": 1, "norm": "backward"}, ("x",), ("y",))
