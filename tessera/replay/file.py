@@ -9,7 +9,6 @@ import json
 import math
 import os
 import zipfile
-import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,11 @@ import numpy as np
 
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import FileError, MissingFileError
+from tessera.core.zip_errors import ZIP_ERRORS
 
 FORMAT, VERSION = "tessera-record", 1
 KEPT = 4096  # elements of a value that a record keeps: all of a small one, evenly spaced ones of a large one
 MOST_TEXT = 1 << 28  # bytes of a manifest or of a program
-_DAMAGED = (  # what a zip that is damaged, encrypted or packed in another way ends with
-    zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError, MemoryError,
-)  # fmt: skip
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -116,7 +113,7 @@ class Reader:
             version = int(whole["version"])
             self.record = Record(dict(whole["machine"]), [_called(c) for c in whole["calls"]])
         except (
-            *_DAMAGED, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError
+            *ZIP_ERRORS, TypeError, AttributeError, RecursionError
         ):  # fmt: skip
             raise FileError(
                 f"replay: {path} is no record that ts.record wrote, or is damaged"
@@ -170,7 +167,7 @@ class Reader:
     def _part(self, name: str, most: int) -> bytes:
         try:
             return self._bytes(name, most)
-        except (*_DAMAGED, KeyError) as e:
+        except ZIP_ERRORS as e:
             raise FileError(f"replay: the file lacks {name}, or it is damaged ({e})") from None
 
 

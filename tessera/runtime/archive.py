@@ -11,11 +11,11 @@ import os
 import re
 import tempfile
 import zipfile
-import zlib
 from pathlib import Path
 
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
+from tessera.core.zip_errors import ZIP_ERRORS
 from tessera.runtime import tuned
 from tessera.runtime.code import fault_of
 from tessera.runtime.folder import entries, private, read_trusted, write_whole
@@ -52,7 +52,7 @@ def load_all(file: str | os.PathLike[str]) -> tuple[int, int]:
         archive = zipfile.ZipFile(file)
     except OSError as e:
         raise OperandError(f"cache: {file} cannot be read ({e.strerror})") from None
-    except zipfile.BadZipFile:
+    except ZIP_ERRORS:
         raise OperandError(f"cache: {file} is no file that the cache has exported") from None
     with archive:
         names = archive.namelist()
@@ -79,8 +79,8 @@ def _take(archive: zipfile.ZipFile, name: str, kind: str, key: bytes) -> bool:
     """Put one entry in its place; False when it is damaged."""
     try:
         data = _unpacked(archive, name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
-        return False  # damaged, encrypted, or packed in a way that Python does not know
+    except ZIP_ERRORS:
+        return False
     if fault_of(data, key, kind) is not None:
         return False
     try:
@@ -94,9 +94,10 @@ def _take(archive: zipfile.ZipFile, name: str, kind: str, key: bytes) -> bool:
 
 def _take_nests(archive: zipfile.ZipFile) -> int:
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _TUNED
         try:
-            path = Path(folder) / _TUNED
-            path.write_bytes(_unpacked(archive, _TUNED))
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
+            data = _unpacked(archive, _TUNED)
+        except ZIP_ERRORS:
             return 0
+        path.write_bytes(data)
         return tuned.load(path)

@@ -338,6 +338,28 @@ def test_gpu_code_with_a_right_hash_and_wrong_content_is_built_again(kept):
             assert triton_builder._stored(store, key) is None
 
 
+def test_damage_to_what_a_zip_says_of_itself_is_no_raw_error(kept, monkeypatch, tmp_path):
+    """Methods, versions, sizes and offsets of a zip stand at its end and before each entry."""
+    again(monkeypatch)
+    whole = tmp_path / "whole.zip"
+    archive.export_all(whole)
+    good, rng = whole.read_bytes(), random.Random(3)
+    start = good.index(b"PK\x01\x02")
+    with override(cache_dir=tmp_path / "other"):
+        for _ in range(150):
+            bad = bytearray(good)
+            for _ in range(rng.choice((1, 2))):
+                low, high = rng.choice(((start, len(good)), (0, 30)))
+                bad[rng.randrange(low, high)] ^= 1 << rng.randrange(8)
+            whole.write_bytes(bad)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)
+                    cache.load_all(whole)
+            except ts.TesseraError:
+                pass
+
+
 def test_damaged_archives_are_refused_or_taken_in_part(kept, monkeypatch, tmp_path):
     expected = again(monkeypatch)
     whole = tmp_path / "whole.zip"
