@@ -22,6 +22,12 @@ from tessera.core.zip_errors import ZIP_ERRORS
 FORMAT, VERSION = "tessera-record", 1
 KEPT = 4096  # elements of a value that a record keeps: all of a small one, evenly spaced ones of a large one
 MOST_TEXT = 1 << 28  # bytes of a manifest or of a program
+_UNREADABLE: tuple[type[Exception], ...] = (
+    *ZIP_ERRORS,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
