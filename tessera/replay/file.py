@@ -118,9 +118,7 @@ class Reader:
                 raise ValueError(whole["format"])
             version = int(whole["version"])
             self.record = Record(dict(whole["machine"]), [_called(c) for c in whole["calls"]])
-        except (
-            *ZIP_ERRORS, TypeError, AttributeError, RecursionError
-        ):  # fmt: skip
+        except _UNREADABLE:
             raise FileError(
                 f"replay: {path} is no record that ts.record wrote, or is damaged"
             ) from None
