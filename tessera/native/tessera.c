@@ -1685,13 +1685,21 @@ typedef struct {
   Run *run;
 } Work;
 
+/* The state of a phase is one word, so that a worker that is awake takes a seat without the lock:
+ * its number in the upper half, seats that are free and workers that are busy below. */
+#define SEAT ((uint64_t)1 << 16)
+#define BUSY(state) ((uint32_t)((state)&0xffff))
+#define FREE(state) ((uint32_t)((state) >> 16 & 0xffff))
+#define PHASE(state) ((uint32_t)((state) >> 32))
+
 static struct {
   pthread_mutex_t lock, launch;
   pthread_cond_t wake, done;
-  uint32_t started, sleeping, seats, active, generation;
-  Work work;
+  uint32_t started, sleeping, waiting;
+  uint64_t state;
+  Work work; /* written before its phase begins, kept until the last worker has left it */
 } pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER,
-          0, 0, 0, 0, 1, {NULL, NULL, NULL}};
+          0, 0, 0, (uint64_t)1 << 32, {NULL, NULL, NULL}};
 static uint32_t wanted_threads;
 
 static uint32_t cores(void) {
@@ -1768,27 +1776,41 @@ static void take_chunks(const Work *w, uint32_t seat) {
   }
 }
 
+/* Wait for a phase that was not seen yet: awake for a while, then asleep. */
+static uint64_t next_phase(uint32_t seen) {
+  uint32_t i;
+  uint64_t state = __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE);
+  for (i = 0; i < 2000 && PHASE(state) == seen; i++) {
+    pause_a_little();
+    state = __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE);
+  }
+  if (PHASE(state) != seen) return state;
+  pthread_mutex_lock(&pool.lock);
+  __atomic_add_fetch(&pool.sleeping, 1, __ATOMIC_SEQ_CST); /* said before the state is looked at again */
+  while (PHASE(state = __atomic_load_n(&pool.state, __ATOMIC_SEQ_CST)) == seen) pthread_cond_wait(&pool.wake, &pool.lock);
+  __atomic_sub_fetch(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
+  pthread_mutex_unlock(&pool.lock);
+  return state;
+}
+
 static void *worker(void *none) {
-  uint32_t seen = 0, i, seat;
+  uint32_t seen = 0;
+  uint64_t state;
   Work work;
   (void)none;
   for (;;) {
-    for (i = 0; i < 2000 && __atomic_load_n(&pool.generation, __ATOMIC_ACQUIRE) == seen; i++) pause_a_little();
-    pthread_mutex_lock(&pool.lock);
-    while (pool.generation == seen) {
-      pool.sleeping++;
-      pthread_cond_wait(&pool.wake, &pool.lock);
-      pool.sleeping--;
+    state = next_phase(seen);
+    seen = PHASE(state);
+    while (PHASE(state) == seen && FREE(state) &&
+           !__atomic_compare_exchange_n(&pool.state, &state, state - SEAT + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE)) {
     }
-    seen = pool.generation;
-    seat = pool.seats;
-    if (seat) pool.seats--, pool.active++, work = pool.work;
-    pthread_mutex_unlock(&pool.lock);
-    if (!seat) continue;
-    take_chunks(&work, seat);
+    if (PHASE(state) != seen || !FREE(state)) continue;
+    work = pool.work;
+    take_chunks(&work, FREE(state));
+    state = __atomic_sub_fetch(&pool.state, 1, __ATOMIC_SEQ_CST);
+    if (BUSY(state) || !__atomic_load_n(&pool.waiting, __ATOMIC_SEQ_CST)) continue;
     pthread_mutex_lock(&pool.lock);
-    __atomic_sub_fetch(&pool.active, 1, __ATOMIC_RELEASE);
-    if (!pool.active) pthread_cond_signal(&pool.done);
+    pthread_cond_signal(&pool.done);
     pthread_mutex_unlock(&pool.lock);
   }
   return NULL;
@@ -1807,6 +1829,7 @@ static void start_workers(uint32_t n) {
 static void run_phase(const Bound *b, const Action *a, Run *r) {
   Work work;
   uint32_t i;
+  uint64_t state;
   work.bound = b, work.action = a, work.run = r;
   if (!a->seats) {
     for (i = 0; i < a->count; i++) {
@@ -1820,22 +1843,28 @@ static void run_phase(const Bound *b, const Action *a, Run *r) {
     take_chunks(&work, 0);
     return;
   }
-  pthread_mutex_lock(&pool.lock);
   start_workers(a->seats);
-  pool.work = work, pool.seats = a->seats;
-  __atomic_add_fetch(&pool.generation, 1, __ATOMIC_RELEASE);
-  if (pool.sleeping) pthread_cond_broadcast(&pool.wake);
-  pthread_mutex_unlock(&pool.lock);
-  take_chunks(&work, 0);
-  pthread_mutex_lock(&pool.lock);
-  pool.seats = 0;
-  if (pool.active) {
-    pthread_mutex_unlock(&pool.lock);
-    for (i = 0; i < 2000 && __atomic_load_n(&pool.active, __ATOMIC_ACQUIRE); i++) pause_a_little();
+  pool.work = work;
+  state = (uint64_t)(PHASE(__atomic_load_n(&pool.state, __ATOMIC_RELAXED)) + 1) << 32;
+  __atomic_store_n(&pool.state, state + a->seats * SEAT, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST)) {
     pthread_mutex_lock(&pool.lock);
-    while (pool.active) pthread_cond_wait(&pool.done, &pool.lock);
+    pthread_cond_broadcast(&pool.wake);
+    pthread_mutex_unlock(&pool.lock);
   }
-  pthread_mutex_unlock(&pool.lock);
+  take_chunks(&work, 0);
+  state = __atomic_and_fetch(&pool.state, ~(uint64_t)0xffff0000, __ATOMIC_SEQ_CST); /* no seat is free any more */
+  for (i = 0; i < 2000 && BUSY(state); i++) {
+    pause_a_little();
+    state = __atomic_load_n(&pool.state, __ATOMIC_ACQUIRE);
+  }
+  if (BUSY(state)) {
+    pthread_mutex_lock(&pool.lock);
+    __atomic_store_n(&pool.waiting, 1, __ATOMIC_SEQ_CST); /* said before the state is looked at again */
+    while (BUSY(__atomic_load_n(&pool.state, __ATOMIC_SEQ_CST))) pthread_cond_wait(&pool.done, &pool.lock);
+    __atomic_store_n(&pool.waiting, 0, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&pool.lock);
+  }
   pthread_mutex_unlock(&pool.launch);
 }
 
