@@ -231,6 +231,10 @@ class Operator(Plotted):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.asarray(self.todense(), dtype=dtype)
 
+    def __tessera_value__(self) -> Any:
+        """The matrix, for ops that take tensors."""
+        return self.todense()
+
     def __reduce__(self) -> tuple[Any, ...]:
         children, aux = _flatten(self)
         return _unflatten, (aux, children)

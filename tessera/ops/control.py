@@ -37,6 +37,8 @@ from tessera.ops.shape import concat, reshape, stack
 
 Tree = Any  # nested tuples, lists, dicts of tensors
 
+_AS_TENSOR = ", or carry its matrix: op.todense(A) makes a tensor of an operator, as op.eye is one"
+
 
 def call_types(types: Types, p: Params) -> list[TensorType]:
     """The types of the outputs of the one region, on operands of these types."""
@@ -203,7 +205,7 @@ class _Carry:
         if s != self.structure:
             raise TreeError(
                 f"{self.op}: {what} returns the carry {s} but init is {self.structure}; make both "
-                "the same structure"
+                f"the same structure{_AS_TENSOR if 'Operator(' in f'{s}{self.structure}' else ''}"
             )
 
     def _adopt(self, outs: Sequence[Value]) -> bool:

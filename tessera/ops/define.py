@@ -260,6 +260,8 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
         return concrete(_representable(x, op), as_dtype(type(x)))
     if isinstance(x, Dim):
         return size_value(x)
+    if hasattr(x, "__tessera_value__"):  # an operator, whose matrix may be traced
+        return as_value(x.__tessera_value__(), op)
     if isinstance(x, np.ndarray | np.generic) or is_foreign(x):
         array = as_numpy(x, op)
         # A traced program keeps the array: what is written to it later must not show.

@@ -82,7 +82,7 @@ class Engines:
 
     @contextmanager
     def _timed(self, stream: Stream) -> Iterator[None]:
-        """Note when a copy begins and ends, if somebody asks."""
+        """Record the events around a copy while a profile runs."""
         if self.times is None:
             yield
             return

@@ -163,11 +163,11 @@ class _Along:
             self.passes(x, z)
         if t.kind == "rfft" and t.halved:
             if self.plan.chirped:
-                z = self.finished(z, self.scratch(n), n, n, None)
+                z = self.finished(z, self.scratch(n), n, None)
             self.taken_apart(z, y)
             return
         count = t.n // 2 + 1 if t.kind == "rfft" else n
-        self.finished(z, replace(y, swapped=t.inverse), self.plan.length, count, t.factor)
+        self.finished(z, replace(y, swapped=t.inverse), count, t.factor)
 
     # Passes
 
@@ -177,7 +177,7 @@ class _Along:
         """The passes of the plan, in groups that a thread runs on what it holds."""
         groups = _grouped(self.plan.passes, _RADIX[self.t.dtype.bits])
         if not groups:  # of one element
-            self.finished(x, y, 1, 1, factor)
+            self.finished(x, y, 1, factor)
         for i, group in enumerate(groups):
             last = i == len(groups) - 1
             target = y if last else self.scratch(self.plan.length)
@@ -211,11 +211,10 @@ class _Along:
         w.launch(x, y)
         return y
 
-    def finished(self, x: Place, y: Place, length: int, count: int, factor: float | None) -> Place:
+    def finished(self, x: Place, y: Place, count: int, factor: float | None) -> Place:
         """The first elements, times the chirp and the factor of the norm."""
         w = _Writer(self, "fft_end", (self.t.outer, count, self.t.inner))
-        whole = self.plan.length if self.plan.chirped else length
-        source, target = w.made(x, y, (whole,), (count,))
+        source, target = w.made(x, y, (self.plan.length,), (count,))
         v = w.get(x, source, (0, 1, 2))
         if self.plan.chirped:
             v = v.times(w.numbers(self.plan.chirp))
