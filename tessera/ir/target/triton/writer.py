@@ -29,6 +29,7 @@ class Writer:
 
     def __init__(self, kernel: Kernel, style: Threads):
         self.k, self.style = kernel, style
+        self.language = "ptx"  # of inline assembly
         self.narrow = style.approximate or stores_narrow(kernel)
         self.lines: list[str] = []
         self.prelude: list[str] = []  # constants and lines of numbers
