@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tessera.accelerator.sources import WRITTEN_STAGES, source_of, usual_warps
 from tessera.compile.gpu.offline import target_named
+from tessera.compile.gpu.triton_sources import WRITTEN_STAGES, source_of, usual_warps
 from tessera.core.dims import Dim, substitute
 from tessera.core.errors import OperandError
 from tessera.ir.target.triton.emit import emit, scratch_bytes
