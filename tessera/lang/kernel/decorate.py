@@ -373,9 +373,9 @@ class _Decorator:
 
         The contract: for elements of the dtypes `takes` ($1, $2, ...) the text of a target computes one of
         `gives` ($0), for every element alone, also for those past an edge; it reads and writes nothing else
-        but `clobbers`, never traps, and differs from `reference`, a function of NumPy arrays, by at most `within`
-        of it.  Interpreters run the reference.  On a target without a text a call is an error.  x86_64 is in
-        AT&T's syntax.  With `like="rsqrt"` it has the derivative of that function, otherwise none.
+        but `clobbers`, never traps, and differs from `reference`, a function of NumPy arrays, by at most
+        `within` of it.  Interpreters run the reference.  On a target without a text a call is an error.
+        x86_64 is in AT&T's syntax.  With `like="rsqrt"` it has the derivative of that function.
         """
         texts = {"ptx": ptx, "amdgcn": amdgcn, "x86_64": x86_64, "aarch64": aarch64}
         try:
