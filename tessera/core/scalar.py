@@ -13,6 +13,7 @@ import numpy as np
 
 from tessera.core.fma import fma
 from tessera.core.host import special
+from tessera.core.philox import philox_words
 
 Number = bool | int | float | complex
 
@@ -206,6 +207,9 @@ SCALARS = {
         ScalarOp("bits", 1, _bits),
         ScalarOp("from_bits", 1, _from_bits),
         ScalarOp("where", 3, np.where),
+        # Of a key, a counter and the rest of the counter, all u64; made for random_bits.
+        ScalarOp("philox_low", 4, lambda *xs: philox_words(*xs, high=False)),
+        ScalarOp("philox_high", 4, lambda *xs: philox_words(*xs, high=True)),
     )
 }
 
