@@ -218,12 +218,11 @@ def philox(k0, k1, counter, rest, high: tl.constexpr):
     c0, c1 = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
     c2, c3 = rest.to(tl.uint32), (rest >> 32).to(tl.uint32)
     e0, e1 = k0.to(tl.uint32), k1.to(tl.uint32)
-    m0, m1 = tl.full((), 0xD2511F53, tl.uint32), tl.full((), 0xCD9E8D57, tl.uint32)
+    m0, m1 = tl.full((), 0xD2511F53, tl.uint64), tl.full((), 0xCD9E8D57, tl.uint64)
     for _ in tl.static_range(10):
-        high0, high1 = tl.umulhi(c0, m0), tl.umulhi(c2, m1)
-        low0, low1 = c0 * m0, c2 * m1
-        c0, c1 = high1 ^ c1 ^ e0, low1
-        c2, c3 = high0 ^ c3 ^ e1, low0
+        p0, p1 = c0.to(tl.uint64) * m0, c2.to(tl.uint64) * m1
+        c0, c1 = (p1 >> 32).to(tl.uint32) ^ c1 ^ e0, p1.to(tl.uint32)
+        c2, c3 = (p0 >> 32).to(tl.uint32) ^ c3 ^ e1, p0.to(tl.uint32)
         e0 += tl.full((), 0x9E3779B9, tl.uint32)
         e1 += tl.full((), 0xBB67AE85, tl.uint32)
     if high:
