@@ -29,8 +29,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import kept
-from tessera.accelerator.sources import source_of
+from tessera.compile.gpu import kept
+from tessera.compile.gpu.triton_sources import source_of
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu import attention as forward_kernels
 from tessera.ir.tile.gpu.attention import Problem

@@ -122,7 +122,7 @@ def _module_of(f: Any) -> str:
 
 
 # The packages that generated code follows from; those above them only make graphs, which the key has as text.
-_COMPILER = ("accelerator", "compile", "core", "ir", "ops", "runtime", "transform")
+_COMPILER = ("compile", "core", "ir", "ops", "runtime", "transform")
 
 
 @cache

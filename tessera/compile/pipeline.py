@@ -100,7 +100,7 @@ GPU: tuple[Pass, ...] = (
     # Before decompose, as on the CPU.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
     # Attention and small updates stay whole: a GPU has kernels for them.
-    Pass(GRAPH, "decompose", Deferred("tessera.accelerator.kept:decompose_rest"),
+    Pass(GRAPH, "decompose", Deferred("tessera.compile.gpu.kept:decompose_rest"),
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
     Pass(GRAPH, "sink", sink_on_gpu, "simplify; move broadcasts and reshapes behind elementwise ops"),
 
@@ -118,32 +118,32 @@ GPU: tuple[Pass, ...] = (
     # From here on a program is for the sizes of a call.
     Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.specialize:specialize"),
          "put the sizes of a call in place of symbols", given=("sizes",)),
-    Pass(SCHEDULE, "strided", Deferred("tessera.accelerator.strided:strided"),
+    Pass(SCHEDULE, "strided", Deferred("tessera.compile.gpu.passes.strided:strided"),
          "let attention read and write tensors where they lie, without copies"),
     # Products first: what absorbs a vector or a gate is a single product.
-    Pass(SCHEDULE, "group_gemms", Deferred("tessera.accelerator.joined:group_gemms"),
+    Pass(SCHEDULE, "group_gemms", Deferred("tessera.compile.gpu.passes.joined:group_gemms"),
          "group small products into one launch"),
-    Pass(SCHEDULE, "fuse_prologue", Deferred("tessera.accelerator.joined:fuse_prologue"),
+    Pass(SCHEDULE, "fuse_prologue", Deferred("tessera.compile.gpu.passes.joined:fuse_prologue"),
          "compute the vector of a matrix-vector product in its own launch", when=has_roles),
     # After fuse_prologue, which makes the products that it looks at.
-    Pass(SCHEDULE, "fuse_gated_epilogue", Deferred("tessera.accelerator.joined:fuse_gated_epilogue"),
+    Pass(SCHEDULE, "fuse_gated_epilogue", Deferred("tessera.compile.gpu.passes.joined:fuse_gated_epilogue"),
          "compute what reads the rows of such a product in pairs with it", when=has_roles),
-    Pass(SCHEDULE, "update_in_place", Deferred("tessera.accelerator.joined:update_in_place"),
+    Pass(SCHEDULE, "update_in_place", Deferred("tessera.compile.gpu.passes.joined:update_in_place"),
          "replace small parts of tensors where they lie", given=("sizes", "donated")),
     # Last: the parts of a kernel could not be joined with others.
-    Pass(SCHEDULE, "split_kernels", Deferred("tessera.accelerator.joined:split_kernels"),
+    Pass(SCHEDULE, "split_kernels", Deferred("tessera.compile.gpu.passes.joined:split_kernels"),
          "split groups and kernels whose parts need nothing of each other"),
 
     # The first lowering that serves a step makes its launches.
-    Pass(TILE, "lower_attention", Deferred("tessera.accelerator.tiles:lower_attention"),
+    Pass(TILE, "lower_attention", Deferred("tessera.compile.gpu.lower_steps:lower_attention"),
          "lower attention and its derivative to flash attention", given=("roles",)),
-    Pass(TILE, "lower_written", Deferred("tessera.accelerator.tiles:lower_written"),
+    Pass(TILE, "lower_written", Deferred("tessera.compile.gpu.lower_steps:lower_written"),
          "lower a kernel of the kernel language"),
-    Pass(TILE, "lower_update", Deferred("tessera.accelerator.tiles:lower_update"),
+    Pass(TILE, "lower_update", Deferred("tessera.compile.gpu.lower_steps:lower_update"),
          "lower updates in place to one kernel"),
-    Pass(TILE, "lower_grouped_gemms", Deferred("tessera.accelerator.tiles:lower_grouped_gemms"),
+    Pass(TILE, "lower_grouped_gemms", Deferred("tessera.compile.gpu.lower_steps:lower_grouped_gemms"),
          "lower products that share a launch"),
-    Pass(TILE, "lower_gemv", Deferred("tessera.accelerator.tiles:lower_gemv"),
+    Pass(TILE, "lower_gemv", Deferred("tessera.compile.gpu.lower_steps:lower_gemv"),
          "lower a matrix-vector product with its prologue and epilogue"),
     Pass(TILE, "lower_primitive", Deferred("tessera.ir.tile.gpu.lower:lower_primitive"),
          "lower a primitive (sort, scatter, scan, ...) to its kernels"),

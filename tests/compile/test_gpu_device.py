@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.sources import source_of
 from tessera.compile.gpu import lowering as gpu_lowering
+from tessera.compile.gpu.triton_sources import source_of
 from tessera.core.dims import product, substitute
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.triton.emit import emit, scratch_bytes

@@ -13,8 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import libraries
-from tessera.compile.gpu import executable
+from tessera.compile.gpu import executable, libraries
 from tessera.core.errors import NumericalError
 from tessera.runtime.cuda import driver
 from tessera.runtime.cuda.device import gpu

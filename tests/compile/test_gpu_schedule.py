@@ -10,9 +10,9 @@ import pytest
 
 import tessera as ts
 from tessera import bf16, op
-from tessera.accelerator.strided import strided
 from tessera.compile import passes_of
 from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.passes.strided import strided
 from tessera.compile.gpu.program import GpuProgram
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.types import TensorType

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tessera.accelerator.order import order
-from tessera.accelerator.sources import blocks_of
 from tessera.checks.kernel import check_kernel
 from tessera.compile import passes_of
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.build import image_of, schedule_of
 from tessera.compile.gpu import lowering as gpu_lowering
+from tessera.compile.gpu.launch_order import order
 from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
+from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.core import matrix_units, processor
 from tessera.core.flags import override
 from tessera.ir.graph.ir import Graph

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tessera as ts
-from tessera.accelerator import kept
-from tessera.accelerator.sources import source_of
+from tessera.compile.gpu import kept
+from tessera.compile.gpu.triton_sources import source_of
 from tessera.core.dtype import bf16
 from tessera.ir.target.gluon.flash_forward_emit import emit as emit_roles
 from tessera.ir.target.triton.emit import emit

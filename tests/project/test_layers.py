@@ -30,8 +30,7 @@ MAY_IMPORT = {
     "ir": f"core {LEVELS}",  # reading the text of any level
     "runtime": "core ir.target",
     "checks": "core ir.tile ir.target runtime",
-    "accelerator": COMPILER,
-    "compile": f"{COMPILER} accelerator",
+    "compile": COMPILER,
     "eager": f"{COMPILER} compile",
     "tune": f"{COMPILER} compile",
     "cache": COMPILER,
@@ -47,7 +46,7 @@ MAY_IMPORT = {
     "models": f"{LANGUAGE} lang stdlib nn",
     "serve": f"{LANGUAGE} lang models",
     "interop": f"{LANGUAGE} lang",
-    "deploy": f"{LANGUAGE} lang files accelerator",
+    "deploy": f"{LANGUAGE} lang files",
     "inspect": f"{LANGUAGE} lang",
     "testing": f"{LANGUAGE} lang",
     "replay": f"{LANGUAGE} lang",

@@ -14,13 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from tessera.accelerator import libraries
-from tessera.accelerator.kept import decompose_rest
 from tessera.compile.cpu.executable import executable as on_the_host
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
-from tessera.compile.gpu import control
+from tessera.compile.gpu import control, libraries
 from tessera.compile.gpu.clock import Timed
+from tessera.compile.gpu.kept import decompose_rest
 from tessera.compile.gpu.lowering import GpuImage, context_of, lower_at, symbolic_schedule, tiles_of
 from tessera.compile.gpu.program import GpuProgram
 from tessera.compile.gpu.undecided import alone_at, is_undecided

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from tessera.accelerator import kept
-from tessera.accelerator.dependent_launch import early
-from tessera.accelerator.joined import Joint, of_products, of_thin
-from tessera.accelerator.sources import as_pairs, source_of
-from tessera.accelerator.steps import DeviceProgram, Laid, Parts
-from tessera.accelerator.tiles import Attention, Written
-from tessera.accelerator.update_in_place import Placed
 from tessera.compile.code import Code
 from tessera.compile.driver import Driver
 from tessera.compile.executable import Step
+from tessera.compile.gpu import kept
+from tessera.compile.gpu.device_program import DeviceProgram, Laid, Parts
+from tessera.compile.gpu.lower_steps import Attention, Written
+from tessera.compile.gpu.passes.dependent_launch import early
+from tessera.compile.gpu.passes.joined import Joint, of_products, of_thin
+from tessera.compile.gpu.passes.update_in_place import Placed
+from tessera.compile.gpu.triton_sources import as_pairs, source_of
 from tessera.compile.passes import SCHEDULE, TARGET, TILE, Context
 from tessera.compile.pipeline import passes_of, split_at_sizes
 from tessera.compile.slots import Views
@@ -138,7 +138,7 @@ def emit_source(c: Code, device: tuple[str, Any, int], texts: Texts) -> Code:
     if key not in texts:
         # Where threads have roles, shared memory is the scratch.
         scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), dict(c.sizes)))
-        text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
+        text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads, device[0])
         texts[key] = kernel, text, scratch
     _, text, scratch = texts[key]
     entry = source_of(kernel, text, threads, device, scratch)

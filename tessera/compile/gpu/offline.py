@@ -8,13 +8,10 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tessera.accelerator import libraries
-from tessera.accelerator.kept import decompose_rest
-from tessera.accelerator.sources import blocks_of
-from tessera.accelerator.tma_tile import Described, described
 from tessera.compile.executable import Step, last_of
-from tessera.compile.gpu import control
+from tessera.compile.gpu import control, libraries
 from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.kept import decompose_rest
 from tessera.compile.gpu.lowering import (
     GpuCall,
     GpuImage,
@@ -24,6 +21,8 @@ from tessera.compile.gpu.lowering import (
     tiles_of,
 )
 from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.tma_tile import Described, described
+from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.compile.gpu.undecided import alone_at, is_undecided
 from tessera.compile.passes import SCHEDULE
 from tessera.core.errors import DeviceError

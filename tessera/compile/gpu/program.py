@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tessera.accelerator.dependent_launch import function_of
-from tessera.accelerator.order import Place, Touched, order
-from tessera.accelerator.sources import blocks_of
-from tessera.accelerator.tma_tile import parameters
 from tessera.compile.gpu import offload
+from tessera.compile.gpu.launch_order import Place, Touched, order
 from tessera.compile.gpu.lowering import GpuCall, GpuImage, tiles_of
+from tessera.compile.gpu.passes.dependent_launch import function_of
+from tessera.compile.gpu.tma_tile import parameters
+from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
 from tessera.core.types import TensorType

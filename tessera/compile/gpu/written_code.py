@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tessera.accelerator.sources import WRITTEN_STAGES, source_of, usual_warps
 from tessera.compile.gpu.offline import target_named
+from tessera.compile.gpu.triton_sources import WRITTEN_STAGES, source_of, usual_warps
 from tessera.core.dims import Dim, substitute
 from tessera.core.errors import OperandError
 from tessera.ir.target.triton.emit import emit, scratch_bytes
@@ -54,7 +54,7 @@ class GpuCode:
         version()  # an error that says how to install Triton
         known_sizes = {n: k for n, k in self.sizes.items() if not isinstance(k, Dim)}
         scratch = substitute(scratch_bytes(self.kernel), known_sizes)
-        text = emit(self.kernel, self.options)
+        text = emit(self.kernel, self.options, kind)
         made = source_of(
             self.kernel, text, self.options, target_named(kind, name), 0 if scratch == 0 else 1
         )

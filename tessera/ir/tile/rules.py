@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import assembly
 from tessera.core.dims import Dim
 from tessera.core.dot_words import PARTS
 from tessera.core.dtype import FORMATS as DTYPES
@@ -194,6 +195,8 @@ def broadcast(op: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 def result_dtype(scalar: str, dtypes: Sequence[DType]) -> DType:
     """The dtype that a scalar op gives on operands of these dtypes."""
+    if scalar.startswith(assembly.PREFIX):
+        return assembly.result_dtype(scalar, dtypes)
     row = SCALARS.get(scalar)
     if row is None:
         raise VerifyError(f"apply: {scalar!r} is no scalar op")

@@ -10,9 +10,9 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator import dependent_launch as pass_early
-from tessera.accelerator.dependent_launch import early, function_of
 from tessera.compile.gpu import lowering
+from tessera.compile.gpu.passes import dependent_launch as pass_early
+from tessera.compile.gpu.passes.dependent_launch import early, function_of
 from tessera.compile.gpu.program import GpuProgram
 from tessera.core.dtype import bf16, f32
 from tessera.ir.target.gluon import flash_forward_emit as gluon

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.tma_tile import parameters
+from tessera.compile.gpu.tma_tile import parameters
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.flash_backward_match import NAMES, double
 from tessera.ir.target.gluon.flash_forward_emit import box_type, emit, instances

@@ -13,9 +13,9 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.accelerator.sources import blocks_of, source_of
-from tessera.accelerator.tma_tile import parameters
 from tessera.compile.gpu.lowering import roles_on
+from tessera.compile.gpu.tma_tile import parameters
+from tessera.compile.gpu.triton_sources import blocks_of, source_of
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.flash_forward_emit import box_type, emit

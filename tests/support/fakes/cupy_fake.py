@@ -18,7 +18,7 @@ import pytest
 import scipy.fft
 import scipy.linalg
 
-from tessera.accelerator import libraries
+from tessera.compile.gpu import libraries
 from tessera.runtime.cuda.memory import empty
 
 LOG: list[

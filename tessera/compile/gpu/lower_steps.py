@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tessera.accelerator import kept
-from tessera.accelerator.sources import WRITTEN_STAGES, usual_warps
-from tessera.accelerator.update_in_place import Placed
+from tessera.compile.gpu import kept
+from tessera.compile.gpu.passes.update_in_place import Placed
+from tessera.compile.gpu.triton_sources import WRITTEN_STAGES, usual_warps
 from tessera.ir.schedule.ir import HostCall, Kernel
 from tessera.ir.tile.gpu.attention import Problem
 from tessera.ir.tile.gpu.contraction import side_by_side

@@ -1,4 +1,4 @@
-"""strided: attention reads and writes tensors where they lie, without copies in another order of axes.
+"""Strided attention: read and write tensors where they are, without copies in another order of axes.
 
     q[b, h, s, d] = x[1024 b + s, 64 h + d + 768]; o = attention(q, ...); y[b, s, h, d] = o[b, h, s, d]
 ->  attention reads columns of x and writes columns of y
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from tessera.accelerator.kept import NAMES
-from tessera.accelerator.steps import DeviceProgram, Laid
+from tessera.compile.gpu.device_program import DeviceProgram, Laid
+from tessera.compile.gpu.kept import NAMES
 from tessera.core.dims import Size, substitute
 from tessera.core.types import TensorType
 from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of, readings

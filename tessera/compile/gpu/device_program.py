@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tessera.accelerator.update_in_place import Placed
+from tessera.compile.gpu.passes.update_in_place import Placed
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program, Step
 from tessera.ir.schedule.verify import Verifier

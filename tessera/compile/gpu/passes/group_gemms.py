@@ -1,9 +1,9 @@
-"""together: products that fill a GPU badly wait for each other and run in one launch.
+"""Group GEMMs: run small products that do not fill a GPU in one launch.
 
     dw1 = x^T dh; dx = ...; dw2 = h^T dy   ->   dx = ...; blocks 0 to 143: dw1, blocks 144 to 287: dw2
 
 Each block of threads computes what it would compute alone, so nothing of the bits changes.  A product
-waits until somebody reads it, or until enough of them have come together.
+waits until its result is read, or until enough of them are grouped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""place: what a part of a tensor is replaced by is computed where it is stored, in one launch with its neighbours.
+"""Update in place: compute the new part of a tensor where it is stored, in one launch with its neighbours.
 
     a = h[32:40]; k = update(k0, a, s); b = h[40:48]; v = update(v0, b, s)   ->   k, v[s] = h[32:40], h[40:48]
 
 Parts are small, so a launch costs more than what it computes.  A part takes in the stages that make it, point by point
-and through views; a stage that others read too is computed again, so that nobody waits for its launch.
+and through views; a stage that others read too is computed again, so that no update waits for its launch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.accelerator.fuse_prologue import inputs_read, outputs_made
-from tessera.accelerator.kept import UPDATE
+from tessera.compile.gpu.kept import UPDATE
+from tessera.compile.gpu.passes.fuse_prologue import inputs_read, outputs_made
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.index import narrow, rejoined

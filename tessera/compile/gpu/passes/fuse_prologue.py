@@ -1,4 +1,4 @@
-"""absorb: what makes the vector of a thin product is computed in the product's own launch.
+"""Fuse a prologue: compute the vector of a matrix-vector product in the launch of the product.
 
     s = sum x x; y = x rsqrt(s); z = w y; a = ...   ->   z, with y made by every block of threads; a = ...
 

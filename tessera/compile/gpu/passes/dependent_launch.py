@@ -1,4 +1,4 @@
-"""early: which launches begin while the one before them ends, and how their blocks share a device.
+"""Dependent launches: which launches begin while the one before them ends, and how their blocks share a device.
 
     a; b    ->    b's blocks are there when a's end, wait for the whole of a, and go on
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tessera.accelerator.sources import blocks_of
+from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.ir.target.gluon.gemv_match import stream
 from tessera.ir.tile.ir import Kernel, walk
 from tessera.ir.tile.launch import Launch

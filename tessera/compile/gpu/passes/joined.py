@@ -1,4 +1,4 @@
-"""joined: which steps of a program run in one launch, as passes; and the launch of products that do."""
+"""Steps that share a launch, as passes over the program of a device, and the joint launch of products."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.accelerator.fuse_gated_epilogue import paired
-from tessera.accelerator.fuse_prologue import absorbed
-from tessera.accelerator.group_gemms import together
-from tessera.accelerator.steps import DeviceProgram, Parts
-from tessera.accelerator.update_in_place import Where, placed
+from tessera.compile.gpu.device_program import DeviceProgram, Parts
+from tessera.compile.gpu.passes.fuse_gated_epilogue import paired
+from tessera.compile.gpu.passes.fuse_prologue import absorbed
+from tessera.compile.gpu.passes.group_gemms import together
+from tessera.compile.gpu.passes.update_in_place import Where, placed
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Group, Kernel
 from tessera.ir.schedule.rename import renamed

@@ -1,4 +1,4 @@
-"""pairs: what reads the rows of a thin product in pairs is computed with them.
+"""Fuse a gated epilogue: compute what reads the rows of a matrix-vector product in pairs with the product.
 
     z = w y; h[i] = f(z[i], z[i + n])   ->   z0[i] = w[i] y; z1[i] = w[i + n] y; h[i] = f(z0[i], z1[i])
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.accelerator.fuse_prologue import inputs_read, outputs_made
+from tessera.compile.gpu.passes.fuse_prologue import inputs_read, outputs_made
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage, reads, with_reads
 from tessera.ir.tile.gpu.thin import WIDE, Thin, are_many, is_box
 
