@@ -53,7 +53,7 @@ def random_words(
 
 
 def philox_words(k0: Any, k1: Any, counter: Any, rest: Any, high: bool) -> Array:
-    """Words 0 and 1 of a block, or 2 and 3 if `high`, as one u64, of which `rest` is the second half of the counter."""
+    """Words 0 and 1 of a block, or 2 and 3 if `high`, as a u64; `rest` is the counter's second half."""
     given = [np.asarray(x, np.uint64) for x in (counter, rest)]
     made = philox([w for x in given for w in (x & _MASK, x >> _HALF)], (k0, k1))
     low, above = made[2:] if high else made[:2]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -208,8 +209,8 @@ SCALARS = {
         ScalarOp("from_bits", 1, _from_bits),
         ScalarOp("where", 3, np.where),
         # Of a key, a counter and the rest of the counter, all u64; made for random_bits.
-        ScalarOp("philox_low", 4, lambda *xs: philox_words(*xs, high=False)),
-        ScalarOp("philox_high", 4, lambda *xs: philox_words(*xs, high=True)),
+        ScalarOp("philox_low", 4, partial(philox_words, high=False)),
+        ScalarOp("philox_high", 4, partial(philox_words, high=True)),
     )
 }
 

@@ -2,8 +2,8 @@
 
     %w = random_bits(%k0, %k1, %i)   ->   %w = u32(philox_low(%k0, %k1, %i, 0))
 
-A counter is then a place and a key two numbers of the kernel that turns the words into numbers: neither lies in
-memory for every element.  The words are those of core/philox.py.
+A counter is then a place and a key two numbers of the kernel that turns the words into numbers: neither
+lies in memory for every element.  The words are those of core/philox.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from tessera.core.scalar import SCALARS, apply, arg
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import OWN, UNLISTED, Op
 from tessera.ops.elementwise import bitwise_right_shift, cast
-from tessera.ops.random_bits import random_bits
 from tessera.transform.maker import Found, Maker
 
 

@@ -116,7 +116,10 @@ FUNCTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("shape", [(300, 3), (1037,), (3, 5, 77)], ids=str)
 def test_results_are_those_of_the_cpu(name: str, shape: tuple[int, ...], place: None) -> None:
     f = FUNCTIONS[name]
-    x, y = (ts.tensor(a) for a in np.random.default_rng(1).standard_normal((2, *shape)).astype(np.float32))
+    x, y = (
+        ts.tensor(a)
+        for a in np.random.default_rng(1).standard_normal((2, *shape)).astype(np.float32)
+    )
     want, got = ts.jit(f, target="cpu")(x, y), ts.jit(f)(x.to("cuda"), y.to("cuda"))
     np.testing.assert_array_equal(got.numpy(), want.numpy())
 
