@@ -196,11 +196,13 @@ def main() -> int:
         build(folder)
         for name in PROGRAMS if given.only is None else [given.only]:
             f, args, weights = PROGRAMS[name]
-            ts.bundle.save({name: (f, *args)}, folder / f"{name}.tess", weights=weights)
             with (folder / f"{name}.in").open("wb") as out:
                 for x in map(np.asarray, args):
                     out.write(struct.pack(f"<{1 + x.ndim}q", x.ndim, *x.shape) + x.tobytes())
             for n in given.threads or sorted({1, len(os.sched_getaffinity(0))}):
+                # Loops are chosen for the threads that run them, in `jit` and in the bundle.
+                entry = {name: (f, *args)}
+                ts.bundle.save(entry, folder / f"{name}.tess", weights=weights, threads=n)
                 with override(threads=n):
                     row = measured(name, folder, n, given.rounds)
                 rows[f"{name}, {n} threads"] = row

@@ -3,6 +3,7 @@ and Triton's interpreter where Triton and PyTorch are installed.
 
     python tools/fuzz_kernels.py --seed 0 --count 3000 --jobs 2 --record benchmarks/records/fuzz-kernels.json
     python tools/fuzz_kernels.py --hostile --count 200      indices that may be anything
+    python tools/fuzz_kernels.py --gpu --count 500 --jobs 12 on the CUDA device, too
     python tools/fuzz_kernels.py --seed 17 --count 1 --show one kernel, as Python
 
 Kernel number i of a run has the seed `--seed` + i.  A kernel that fails is made smaller and printed as a test.
@@ -29,7 +30,7 @@ CHUNK = 40  # kernels of a process
 PATIENCE = 600  # seconds that a process may take
 
 
-def worker(seeds: list[int], hostile: bool, triton: bool) -> None:
+def worker(seeds: list[int], hostile: bool, triton: bool, gpu: bool) -> None:
     """Run kernels and print what was found, a line of JSON for each."""
     from tests.support.cases.random_data_kernels import random_case
     from tests.support.runners import kernel_runs as rk
@@ -45,7 +46,9 @@ def worker(seeds: list[int], hostile: bool, triton: bool) -> None:
             way = "ok" if said is None else said
             if said is None and guarded is not None:
                 way = guarded.verdict(case, folder) or "ok"
-            row = {"seed": seed, "family": case.family, "said": way}
+            if said is None and gpu:
+                way = rk.device_verdict(case, folder) or "ok"
+            row = {"seed": seed, "family": case.family, "said": way, "indices": rk.indices(case)}
             if rk.failed(None if way.startswith(("ok", "left out")) else way):
                 small = rk.shrunk(case, folder) if rk.failed(said) else case
                 row["test"] = small.test()
@@ -55,7 +58,7 @@ def worker(seeds: list[int], hostile: bool, triton: bool) -> None:
 def chunk(args: argparse.Namespace, seeds: list[int]) -> list[dict[str, Any]]:
     """The rows of some kernels, from a process of their own."""
     command = [sys.executable, str(Path(__file__)), "--worker", json.dumps(seeds)]
-    command += ["--hostile"] * args.hostile + ["--triton"] * args.triton
+    command += ["--hostile"] * args.hostile + ["--triton"] * args.triton + ["--gpu"] * args.gpu
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     if args.triton:
         env |= {"TRITON_INTERPRET": "1", "TRITON_DEFAULT_FP_FUSION": "0"}
@@ -78,8 +81,9 @@ def rows_of(args: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     """What was found of every kernel, in order, process by process."""
     seeds = list(range(args.seed, args.seed + args.count))
     parts = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
+    end = time.monotonic() + args.time
     with ThreadPoolExecutor(args.jobs) as pool:
-        yield from pool.map(lambda part: chunk(args, part), parts)
+        yield from pool.map(lambda x: chunk(args, x) if time.monotonic() < end else [], parts)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,11 +95,15 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--record", type=Path)
     p.add_argument("--hostile", action="store_true", help="indices that may be anything")
     p.add_argument("--triton", action="store_true", help="also by Triton's interpreter")
+    p.add_argument("--gpu", action="store_true", help="also on the CUDA device")
+    p.add_argument(
+        "--time", type=float, default=float("inf"), help="seconds after which none starts"
+    )
     p.add_argument("--show", action="store_true", help="print the kernels alone")
     p.add_argument("--worker", help=argparse.SUPPRESS)
     args = p.parse_args(argv)
     if args.worker:
-        worker(json.loads(args.worker), args.hostile, args.triton)
+        worker(json.loads(args.worker), args.hostile, args.triton, args.gpu)
         return 0
     if args.show:
         sys.path.insert(0, str(ROOT))
@@ -124,13 +132,15 @@ class Record:
         self.faults: list[Any] = old.get("faults", [])
         self.seconds = old.get("seconds", 0.0)
         self.seeds: list[Any] = [*old.get("seeds", []), [args.seed, 0]]
-        self.ways = {"hostile": args.hostile, "triton": args.triton}
+        self.ways = {"hostile": args.hostile, "triton": args.triton, "gpu": args.gpu}
+        self.indices = old.get("indices", 0)
 
     def add(self, row: dict[str, Any]) -> None:
         """One kernel more."""
         kind = "fault" if is_fault(row) else row["said"].split(":")[0]
         self.found[f"{row['family']} {kind}"] += 1
         self.seeds[-1][1] += 1
+        self.indices += row.get("indices", 0)
         if is_fault(row):
             self.faults.append(row)
             print(f"seed {row['seed']}, {row['family']}: {row['said']}\n{row['test']}", flush=True)
@@ -148,7 +158,7 @@ class Record:
         if self.path is None:
             return
         text = {
-            "count": sum(self.found.values()), "seeds": self.seeds, **self.ways,
+            "count": sum(self.found.values()), "seeds": self.seeds, **self.ways, "indices": self.indices,
             "seconds": round(self.seconds + time.perf_counter() - self.begin, 1),
             "totals": self.totals, "families": dict(sorted(self.found.items())), "faults": self.faults,
         }  # fmt: skip

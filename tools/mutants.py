@@ -253,9 +253,12 @@ def draw(package: Path, seed: int, count: int) -> list[Mutant]:
     files = [(f, f.read_text()) for f in _files(package)]
     weights = [t.count("\n") for _, t in files]
     chosen: dict[tuple[str, int], Mutant] = {}
+    known: dict[Path, list[Mutant]] = {}
     while len(chosen) < count:
         f, text = rng.choices(files, weights)[0]
-        found = mutants_of(f.relative_to(package).as_posix(), text)
+        if f not in known:
+            known[f] = mutants_of(f.relative_to(package).as_posix(), text)
+        found = known[f]
         m = rng.choice(found) if found else None
         if m is not None and _parses(m.apply(text)):
             chosen.setdefault((m.path, m.line), m)

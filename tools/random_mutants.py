@@ -1,15 +1,19 @@
 """Random mutants of the package (mutants.py), each shown to the tests that run its lines.
 
-    python tools/random_mutants.py --seed 7 --count 200 --jobs 16 --time 470 --record FILE
+    python tools/random_mutants.py --map FILE --map-only --jobs 16 --time 540
+    python tools/random_mutants.py --map FILE --seed 7 --count 200 --jobs 16 --time 540 --record RECORD
     python tools/random_mutants.py --seed 7 --count 200 --list
 
-The suite runs once without a fault, with watched.py: which tests run which mutated lines, how long each takes,
-and which fail anyhow (they are not asked).  Then each mutant is made in a copy of the project, and the tests that
-run its lines are asked, those first that share its names (nearest.py); then files that share its names, since
-tests that start processes are not seen.  The working tree is never changed.
+The suite runs once without a fault (line_map.py): which tests run which lines, how long each takes, and which fail
+anyhow (they are not asked).  The map is kept in a file, for other draws too; both commands go on where they were cut.
+Each mutant is made in a copy of the project, and the tests that run its lines are asked, those first that share its
+names (nearest.py); then files that share its names, since tests that start processes are not seen; last, all other
+tests of files that run its lines, and of the folder of tests that mirrors its package, since what one test computed
+and kept is not computed again for the next.  The working tree is never changed.
 
-A mutant is `caught` by a test that fails, `survived`, a `timeout` (the tests took four times as long as without
-it, and 40 s), or `unfinished` at the end of the time.  `whole` says whether all tests that run the line were asked.
+A mutant is `caught` by a test that fails, `survived`, `unmapped` (it survived, and the map has not all tests), a
+`timeout` (the tests took four times as long as without it, and 40 s), or `unfinished` at the end of the time.
+`left_out` of a survivor is the number of tests above that the budgets left out.
 """
 
 from __future__ import annotations
@@ -20,30 +24,26 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # before Nu
 
 import argparse
 import ast
-import contextlib
 import importlib
 import inspect
 import json
 import re
-import resource
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
+import line_map
 import mutants
 import nearest
 import watched
+from copies import OUT_OF_LIMIT, OUT_OF_TIME, ROOT, Copy, Job, Steps, run_all
+from line_map import LineMap
 
-ROOT = Path(__file__).parent.parent
-MEMORY = 32 << 30  # bytes that a run of tests may ask for
 FIRST = 12.0  # seconds of tests that are asked first
 SHARE = 6.0  # of which one file takes at most so many
 LIBRARIES = (
@@ -57,140 +57,6 @@ LIBRARIES = (
     "rich",
 )
 NAMED = 30.0  # seconds of tests of files that share names
-
-
-class Job(NamedTuple):
-    """A run of pytest."""
-
-    tests: Sequence[str]
-    env: Mapping[str, str]
-    limit: float
-
-
-class Done(NamedTuple):
-    """How it ended: the exit status, -1 for out of time."""
-
-    status: int
-    text: str
-    seconds: float
-
-
-Steps = Generator[Job, Done, None]
-
-
-class Copy:
-    """A copy of the project, with a cache of its own that shares machine code by the text of its LLVM IR."""
-
-    def __init__(self, folder: Path, code: Path):
-        self.folder, self.log = folder, folder.with_suffix(".log")
-        listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False,
-        ).stdout.split("\n")  # fmt: skip
-        kept = [x for x in listed if x and (ROOT / x).is_file()] or _listed()
-        for name in kept:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-        self.cache = folder.with_suffix(".cache")
-        self.code, self.moment = code, time.time()
-        self.empty()
-
-    def empty(self) -> None:
-        """Forget programs, which a mutant may have made."""
-        shutil.rmtree(self.cache, ignore_errors=True)
-        self.cache.mkdir(mode=0o700)
-        (self.cache / "code").symlink_to(self.code)
-
-    def write(self, path: str, text: str) -> None:
-        """Change a file of the package so that Python sees it, however soon after the last change."""
-        file = self.folder / "tessera" / path
-        file.write_text(text)
-        self.moment += 10
-        os.utime(file, (self.moment, self.moment))
-
-    def start(self, job: Job) -> int:
-        """Fork a process that runs the tests of a job."""
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid:
-            return pid
-        status = 99
-        try:
-            os.setsid()
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(out, 1)
-            os.dup2(out, 2)
-            os.chdir(self.folder)
-            tools = str(self.folder / "tools")
-            os.environ |= {
-                "TESSERA_CACHE_DIR": str(self.cache), "PYTHONPATH": f"{self.folder}{os.pathsep}{tools}", **job.env,
-            }  # fmt: skip
-            sys.path[:] = [str(self.folder), tools] + [
-                x for x in sys.path if Path(x).name != "tools"
-            ]
-            sys.argv = ["pytest"]
-            import pytest
-
-            status = int(pytest.main([
-                "-x", "-q", "-p", "no:cacheprovider", "-p", "watched", "--tb=line", "--hypothesis-profile=mutations",
-                "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not oracle and not gpu and not deep",
-                *(["--maxfail=1000000"] if watched.WATCH in job.env else []), *job.tests,
-            ]))  # fmt: skip
-            sys.stdout.flush()
-        finally:
-            os._exit(status)
-
-
-def _listed() -> list[str]:
-    """The files of a project that is no checkout."""
-    skipped = {
-        ".git",
-        ".venv",
-        "build",
-        "__pycache__",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".hypothesis",
-    }
-    found = (f.relative_to(ROOT) for f in ROOT.rglob("*") if f.is_file())
-    return [f.as_posix() for f in found if not skipped & set(f.parts)]
-
-
-def run_all(copies: Sequence[Copy], work: Iterable[tuple[Any, Any]], until: float) -> None:
-    """Do `make(copy)` for every (name, make) of the work, whose steps are jobs; stop all at the end of the time."""
-    queue, idle = list(work)[::-1], list(copies)
-    running: dict[int, tuple[Copy, Steps, float, float]] = {}
-
-    def go(copy: Copy, steps: Steps, done: Done | None) -> None:
-        try:
-            job = next(steps) if done is None else steps.send(done)
-        except StopIteration:
-            idle.append(copy)
-            return
-        now = time.monotonic()
-        running[copy.start(job)] = copy, steps, now, now + job.limit
-
-    while (queue and time.monotonic() < until) or running:
-        while queue and idle and time.monotonic() < until:
-            copy = idle.pop()
-            go(copy, queue.pop()[1](copy), None)
-        ended = {pid: os.waitpid(pid, os.WNOHANG) for pid in running}
-        for pid, (found, raw) in ended.items():
-            copy, steps, begin, limit = running[pid]
-            now = time.monotonic()
-            if not found and now < min(limit, until):
-                continue
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)  # what it started, too
-            if not found:
-                os.waitpid(pid, 0)
-            del running[pid]
-            status = os.waitstatus_to_exitcode(raw) if found else -1 if now < until else -2
-            text = copy.log.read_text(errors="replace") if copy.log.exists() else ""
-            go(copy, steps, Done(status, text, now - begin))
-        time.sleep(0.02)
 
 
 def _statements(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.AST]]:
@@ -228,15 +94,6 @@ def lines_of(text: str, m: mutants.Mutant) -> set[int]:
     return lines
 
 
-def places(drawn: Sequence[mutants.Mutant]) -> dict[str, dict[int, list[int]]]:
-    """For each file its watched lines, and the numbers of the mutants there."""
-    out: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for i, m in enumerate(drawn):
-        for n in lines_of((ROOT / "tessera" / m.path).read_text(), m):
-            out[m.path][n].append(i)
-    return out
-
-
 def _lines(code: CodeType) -> Iterator[int]:
     if code.co_flags & inspect.CO_OPTIMIZED:
         yield from (n for *_, n in code.co_lines() if n and n != code.co_firstlineno)
@@ -256,76 +113,39 @@ def never_run(package: Path, ran: Mapping[str, Collection[int]]) -> dict[str, li
     return out
 
 
-class Map:
-    """What the suite did without a fault."""
+class Budget(NamedTuple):
+    """Seconds of tests that a mutant may be shown to."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}  # of each test
-        self.failed: list[str] = []
-        self.hit: dict[int, set[str]] = defaultdict(set)  # tests by mutant
-        self.unfinished: list[str] = []  # files
-        self.ran: dict[str, set[int]] = defaultdict(set)  # lines of the package
-
-    def read(self, file: str, out: Path, ended: bool) -> None:
-        """Take what a file of tests wrote."""
-        whole: list[int] = []
-        tests: list[str] = []
-        for line in out.read_text().splitlines() if out.exists() else ():
-            row = json.loads(line)
-            for path, lines in row.get("ran", {}).items():
-                self.ran[path].update(lines)
-            if "ran" in row:
-                continue
-            if row["test"] == "":
-                whole = row["hit"]
-                continue
-            if row["failed"]:
-                self.failed.append(row["test"])
-                continue
-            tests.append(row["test"])
-            self.seconds[row["test"]] = row["seconds"]
-            for i in row["hit"]:
-                self.hit[i].add(row["test"])
-        for i in whole:
-            self.hit[i].update(tests)
-        if not ended:
-            self.unfinished.append(file)
-
-    def files(self) -> dict[str, list[str]]:
-        """The tests of each file."""
-        out: dict[str, list[str]] = defaultdict(list)
-        for t in self.seconds:
-            out[t.split("::")[0]].append(t)
-        return out
+    hits: float  # tests that run its lines
+    last: float  # the others of their files, and of the folder that mirrors its package
 
 
-def mapped(
-    copies: Sequence[Copy], files: Sequence[str], watch: Path, folder: Path, until: float
-) -> Map:
-    """Run the suite once."""
-    found = Map()
+class Asked(NamedTuple):
+    """Tests for a mutant, in the order in which they are asked, and how many of them the budgets leave out."""
 
-    def maker(i: int, file: str) -> Any:
-        def make(copy: Copy) -> Steps:
-            out = folder / f"map{i}"
-            env = {watched.WATCH: str(watch), watched.WATCHED: str(out)}
-            done = yield Job([file], env, 600)
-            found.read(file, out, done.status in (0, 1, 5))
+    groups: Sequence[Sequence[str]]
+    left_out: int
+    unmapped: Sequence[str]  # files that the map has not, and that are asked nothing
 
-        return make
 
-    run_all(copies, [(f, maker(i, f)) for i, f in enumerate(files)], until)
-    return found
+def mirror(path: str, files: Collection[str]) -> list[str]:
+    """The test files of the folder that mirrors a module's package, or of the nearest one above it."""
+    folder = Path("tests") / Path(path).parent
+    while True:
+        found = [f for f in files if Path(f).is_relative_to(folder)]
+        if found or folder == Path("tests"):
+            return found if folder != Path("tests") else []
+        folder = folder.parent
 
 
 def asked(
-    m: mutants.Mutant, number: int, found: Map, names: nearest.Names, budget: float
-) -> tuple[list[list[str]], bool]:
-    """Groups of tests for a mutant, and whether all tests that run its lines are among them."""
+    m: mutants.Mutant, hits: Sequence[str], found: LineMap, names: nearest.Names, budget: Budget
+) -> Asked:
+    """Groups of tests for a mutant whose lines these tests run."""
     words = names.words(m.path, m.scope)
     order = {f: i for i, f in enumerate(names.files(m.path, words))}
     by_file: dict[str, list[str]] = defaultdict(list)
-    for t in found.hit.get(number, ()):
+    for t in hits:
         by_file[t.split("::")[0]].append(t)
 
     def near(test: str) -> float:
@@ -334,28 +154,42 @@ def asked(
 
     groups: list[list[str]] = [[], []]
     spent = [0.0, 0.0]
-    left = 0
     for f in sorted(by_file, key=lambda f: order.get(f, len(order))):
         here = 0.0
         for t in sorted(by_file[f], key=lambda t: (near(t), found.seconds[t], t)):
             cost = found.seconds[t] + 0.01
             first = here + cost < SHARE and spent[0] + cost < FIRST
-            if not first and spent[1] + cost > budget:
-                left += 1
+            if not first and spent[1] + cost > budget.hits:
                 continue
             groups[not first].append(t)
             spent[not first] += cost
             here += cost
     seen = {t for g in groups for t in g}
-    named: list[str] = []
-    total, mine = 0.0, found.files()
-    for f in sorted(order, key=order.__getitem__)[:6]:
-        for t in sorted(mine.get(f, ()), key=near):
-            cost = found.seconds[t] + 0.01
-            if t not in seen and total + cost <= NAMED:
-                named.append(t)
-                total += cost
-    return [g for g in (*groups, named) if g], left == 0
+    mine = found.tests()
+
+    def others(files: Sequence[str], limit: float) -> tuple[list[str], int]:
+        total, out, left = 0.0, [], 0
+        for f in files:
+            for t in sorted(mine.get(f, ()), key=near):
+                cost = found.seconds[t] + 0.01
+                if t in seen:
+                    continue
+                if total + cost <= limit:
+                    out.append(t)
+                    total += cost
+                else:
+                    left += 1
+        seen.update(out)
+        return out, left
+
+    named, _ = others(sorted(order, key=order.__getitem__)[:6], NAMED)
+    mirrored = mirror(m.path, order)
+    last = sorted(
+        {*by_file, *mirrored}, key=lambda f: (f not in mirrored, order.get(f, len(order)))
+    )
+    rest, left_out = others(last, budget.last)
+    unmapped = sorted(found.missing(list(order)))
+    return Asked([g for g in (*groups, named, rest) if g], left_out, unmapped)
 
 
 def _by(text: str, status: int) -> str:
@@ -369,6 +203,11 @@ class Outcomes:
     def __init__(self, head: Mapping[str, Any], record: Path | None):
         self.head, self.record = dict(head), record
         self.rows: list[dict[str, Any]] = []
+        if record and record.exists():
+            before = json.loads(record.read_text())
+            if all(before.get(k) == head[k] for k in ("seed", "count", "package")):
+                self.rows = [r for r in before["outcomes"] if r["outcome"] != "unfinished"]
+                print(f"{record} has {len(self.rows)} of them", flush=True)
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep an outcome."""
@@ -377,18 +216,22 @@ class Outcomes:
             f"{row['outcome']:10} {row['seconds']:6.1f} s  {row['mutant']}  [{row.get('by', '')}]",
             flush=True,
         )
+        self.write()
+
+    def write(self) -> None:
+        """Write all."""
         if self.record:
-            counts = defaultdict(int)
-            for r in self.rows:
-                counts[r["outcome"]] += 1
-            whole = {**self.head, "tried": len(self.rows), **counts, "outcomes": self.rows}
+            whole = {**self.head, "tried": len(self.rows), **self.counts(), "outcomes": self.rows}
             self.record.write_text(json.dumps(whole, indent=1) + "\n")
 
+    def counts(self) -> dict[str, int]:
+        """How many ended in each way."""
+        found = Counter(r["outcome"] for r in self.rows)
+        kinds = ("caught", "timeout", "survived", "unmapped", "unfinished")
+        return {k: found[k] for k in kinds}
 
-def tried(
-    m: mutants.Mutant, groups: Sequence[Sequence[str]], whole: bool, found: Map, out: Outcomes,
-    folder: Path,
-) -> Any:  # fmt: skip
+
+def tried(m: mutants.Mutant, ask: Asked, found: LineMap, out: Outcomes) -> Any:
     """The steps of a mutant."""
 
     def make(copy: Copy) -> Steps:
@@ -397,14 +240,14 @@ def tried(
         copy.write(m.path, m.apply(right))
         row: dict[str, Any] = {
             "mutant": str(m),
-            "outcome": "survived",
+            "outcome": "unmapped" if ask.unmapped else "survived",
             "seconds": 0.0,
-            "whole": whole,
+            "left_out": ask.left_out,
         }
-        row["tests"] = sum(map(len, groups))
+        row["tests"] = sum(map(len, ask.groups))
         try:
-            for group in groups:
-                listed = folder / f"{copy.folder.name}.asked"
+            for group in ask.groups:
+                listed = copy.folder.with_suffix(".asked")
                 listed.write_text(json.dumps(group))
                 expected = sum(found.seconds[t] for t in group)
                 files = list(dict.fromkeys(t.split("::")[0] for t in group))
@@ -412,8 +255,9 @@ def tried(
                 row["seconds"] = round(row["seconds"] + done.seconds, 1)
                 if done.status in (0, 5):
                     continue
-                row["outcome"] = {-1: "timeout", -2: "unfinished"}.get(done.status, "caught")
-                if done.status not in (-1, -2):
+                ends = {OUT_OF_LIMIT: "timeout", OUT_OF_TIME: "unfinished"}
+                row["outcome"] = ends.get(done.status, "caught")
+                if row["outcome"] == "caught":
                     row["by"] = _by(done.text, done.status)
                 break
         finally:
@@ -432,20 +276,17 @@ def main() -> int:
     p.add_argument("--list", action="store_true", help="print the mutants")
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     p.add_argument("--time", type=float, default=1e9, help="seconds for all")
-    p.add_argument(
-        "--map-time", type=float, default=1e9, help="seconds for the run without a fault"
-    )
-    p.add_argument("--budget", type=float, default=45, help="seconds of tests for a mutant")
-    p.add_argument(
-        "--files", type=int, help="only so many test files that share names with a mutant"
-    )
+    p.add_argument("--map", type=Path, help="where the map is kept")
+    p.add_argument("--map-only", action="store_true", help="draw nothing")
+    p.add_argument("--map-time", type=float, default=1e9, help="seconds for the map")
+    p.add_argument("--budget", type=float, default=45, help="seconds of tests that run its lines")
+    p.add_argument("--last", type=float, default=150, help="seconds of other tests, for survivors")
+    p.add_argument("--tests", nargs="+", default=[""], help="only test files that begin so")
     p.add_argument("--record", type=Path, help="where outcomes are written")
-    p.add_argument(
-        "--never", type=Path, help="where lines that no test runs are written (Python 3.12)"
-    )
+    p.add_argument("--never", type=Path, help="where lines that no test runs are written")
     given = p.parse_args()
     begin = time.monotonic()
-    drawn = mutants.draw(ROOT / "tessera", given.seed, given.count)
+    drawn = [] if given.map_only else mutants.draw(ROOT / "tessera", given.seed, given.count)
     drawn = [drawn[i] for i in given.only] if given.only else drawn
     if given.list:
         for i, m in enumerate(drawn):
@@ -454,40 +295,50 @@ def main() -> int:
     for name in LIBRARIES:
         importlib.import_module(name)  # once, before processes are forked; not the package
     names = nearest.Names(ROOT / "tessera", ROOT / "tests")
-    near = {
-        f for m in drawn for f in names.files(m.path, names.words(m.path, m.scope))[: given.files]
-    }
-    files = sorted(near, key=lambda f: -(ROOT / f).stat().st_size)
+    names.tests = {f: w for f, w in names.tests.items() if f.startswith(tuple(given.tests))}
+    files = list(names.tests)
     with tempfile.TemporaryDirectory(prefix="mutants-") as temporary:
         folder = Path(temporary)
         (folder / "code").mkdir()
         copies = [Copy(folder / str(i), folder / "code") for i in range(given.jobs)]
-        (folder / "watch.json").write_text(json.dumps(places(drawn)))
-        print(
-            f"{len(files)} test files, {given.jobs} copies in {time.monotonic() - begin:.0f} s",
-            flush=True,
-        )
-        until = begin + min(given.time, given.map_time)
-        found = mapped(copies, files, folder / "watch.json", folder, until)
-        took = time.monotonic() - begin
-        print(f"{len(found.seconds)} tests pass in {took:.0f} s; {len(found.failed)} fail, {len(found.unfinished)} "
-              "files did not end:", *found.failed, *found.unfinished, sep="\n  ", flush=True)  # fmt: skip
-        head = {"seed": given.seed, "count": len(drawn), "tests": len(found.seconds), "map_seconds": round(took),
-                "fail_anyhow": found.failed, "files_unfinished": found.unfinished}  # fmt: skip
-        out = Outcomes(head, given.record)
-        work = []
-        for i, m in enumerate(drawn):
-            groups, whole = asked(m, i, found, names, given.budget)
-            work.append((str(m), tried(m, groups, whole, found, out, folder)))
-        run_all(copies, work, begin + given.time)
-    if given.never and found.ran:
-        given.never.write_text(json.dumps(never_run(ROOT / "tessera", found.ran)))
-    counts = {
-        k: sum(r["outcome"] == k for r in out.rows)
-        for k in ("caught", "timeout", "survived", "unfinished")
-    }
-    print(f"{counts} of {len(drawn)} in {time.monotonic() - begin:.0f} s")
+        print(f"{given.jobs} copies in {time.monotonic() - begin:.0f} s", flush=True)
+        found = line_map.opened(given.map, files)
+        if found.missing(files):
+            line_map.mapped(found, copies, files, begin + min(given.time, given.map_time))
+            if given.map:
+                found.save(given.map)
+        print(line_map.said(found, files), flush=True)
+        if given.never:
+            given.never.write_text(json.dumps(never_run(ROOT / "tessera", found.lines())))
+        if given.map_only:
+            return bool(found.missing(files))
+        out = draw_all(drawn, found, files, names, copies, given, begin)
+    print(f"{out.counts()} of {len(drawn)} in {time.monotonic() - begin:.0f} s")
     return 0
+
+
+def draw_all(
+    drawn: Sequence[mutants.Mutant], found: LineMap, files: Sequence[str], names: nearest.Names,
+    copies: Sequence[Copy], given: argparse.Namespace, begin: float,
+) -> Outcomes:  # fmt: skip
+    """Show all mutants to tests."""
+    head = {
+        "seed": given.seed, "count": len(drawn), "package": line_map.digest_of(found.package),
+        "tests": len(found.seconds), "map_is_whole": not found.missing(files),
+        "fail_anyhow": found.failed, "files_unmapped": sorted(found.missing(files)),
+        "map_seconds": {f: row["seconds"] for f, row in sorted(found.files.items())},
+    }  # fmt: skip
+    out = Outcomes(head, given.record)
+    known = {r["mutant"] for r in out.rows}
+    budget = Budget(given.budget, given.last)
+    work: deque[Any] = deque()
+    for m in drawn:
+        if str(m) not in known:
+            lines = {m.path: lines_of((ROOT / "tessera" / m.path).read_text(), m)}
+            work.append(tried(m, asked(m, found.hits(lines), found, names, budget), found, out))
+    run_all(copies, work, begin + given.time)
+    out.write()
+    return out
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def build_bundle(args: argparse.Namespace) -> int:
         python_only=args.python_only,
         key=key,
         tuned=args.tuned,
+        threads=args.threads,
     )
     print(f"{out}: {readable(Path(out).stat().st_size)}, sha256 {digest}")
     return 0
@@ -113,7 +114,7 @@ def link_bundles(args: argparse.Namespace) -> int:
         raise UsageError(f"{wrong[0]} is expected to be NAME=PATH")
     check_place(args.out)
     given = {x.partition("=")[0]: x.partition("=")[2] for x in args.module}
-    digest = bundle.link(args.out, given, args.export, args.target)
+    digest = bundle.link(args.out, given, args.export, args.target, threads=args.threads)
     print(f"{args.out}: {readable(Path(args.out).stat().st_size)}, sha256 {digest}")
     return 0
 

@@ -34,6 +34,9 @@ def _bundle(commands: Any, command: Command) -> None:
         metavar="PATH",
         help="a file of `tessera tune --export`, whose nests kernels have",
     )
+    p.add_argument(
+        "--threads", type=int, metavar="N", help="threads that loops are chosen for, 4 unless given"
+    )
     p = command(
         parts, "inspect", "bundle:inspect_bundle", "Show what a bundle takes, gives and holds."
     )
@@ -72,6 +75,9 @@ def _bundle(commands: Any, command: Command) -> None:
     )
     p.add_argument("--target", action="append", metavar="NAME",
                    help="such as cpu:x86-64-v3, once for each; this processor unless given")  # fmt: skip
+    p.add_argument(
+        "--threads", type=int, metavar="N", help="threads that loops are chosen for, 4 unless given"
+    )
     p = command(
         parts,
         "diff",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import assembly
 from tessera.core.approximate import FUNCTIONS, evaluate
 from tessera.core.dtype import FORMATS, DType
 from tessera.core.rounding import round_to
@@ -35,6 +36,8 @@ def is_portable(e: Expr, dtype: DType) -> bool:
 
 def scalar(name: str, xs: Sequence[Array], dtype: DType) -> Array:
     """A scalar op on arrays; narrow floats compute in f32 and are rounded once."""
+    if name.startswith(assembly.PREFIX):
+        return np.asarray(assembly.found(name).evaluate(xs))
     if name not in _MOVES:
         xs = [x.astype(np.float32) if x.dtype in _NARROW else x for x in xs]
     if name in FUNCTIONS and xs[0].dtype.kind == "f":

@@ -80,6 +80,13 @@ def assumed() -> Processor | None:
     return _ASSUMED.get()
 
 
+def machine() -> str:
+    """The architecture that lowering is for, as LLVM calls it: x86_64, aarch64, ..."""
+    p = _ASSUMED.get()
+    own = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    return own if p is None else p.triple.split("-")[0]
+
+
 def registers() -> Registers:
     """The registers of the processor that lowering is for."""
     p = _ASSUMED.get()

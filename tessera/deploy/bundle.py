@@ -22,7 +22,7 @@ from tessera.deploy.load import Bundle, Entry, load
 from tessera.deploy.machine_code import Compiled, compile_for
 from tessera.deploy.modules import Imported, imported
 from tessera.deploy.plan import NoPlanError, Planner
-from tessera.deploy.targets import PROCESSORS, check_targets, tools_of
+from tessera.deploy.targets import check_targets, check_threads, processor, tools_of
 from tessera.deploy.weights import Weights, pieces
 from tessera.runtime.tuned import Given, giving
 
@@ -41,6 +41,7 @@ def save(
     python_only: bool = False,
     key: bytes | None = None,
     tuned: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
 ) -> str:
     """Write a bundle of f for these arguments, or annotations such as Tensor["B", 64]; its digest.
 
@@ -48,12 +49,16 @@ def save(
     them before its arguments, and they are part of the file.  Steps that have no machine code, which only
     Python can run, are an error unless `python_only`.  `key` signs the bundle: 32 secret bytes.  `tuned` is
     a file of `tessera tune --export`: kernels have its nests where a target has the vectors they are for.
+    `threads` is how many threads its loops on CPUs are chosen for, 4 unless given; any number can run them,
+    with the same bits.
     """
     chosen = check_targets(targets)
+    check_threads(threads)
     _check_key(key)
     given = None if tuned is None else Given(tuned)
     with giving(given):
-        return _write(entries_of(f, args, weights), path, chosen, python_only, key, given)
+        traced = entries_of(f, args, weights)
+        return _write(traced, path, chosen, python_only, key, threads, given)
 
 
 @blames_arguments
@@ -64,21 +69,24 @@ def link(
     targets: Sequence[str] | None = None,
     python_only: bool = False,
     key: bytes | None = None,
+    threads: int | None = None,
 ) -> str:
     """Write one bundle of several, each import replaced by the entry point that it names; its digest.
 
     `bundles` maps the names of modules to bundles or their paths; the import "text.encode" is the entry
     point `encode` of the module `text`.  `exports` lists entry points as "module.entry", or maps new names
-    to them; all unless given.  Code is compiled from Graph IR for `targets`, and equal weights are kept once.
+    to them; all unless given.  Code is compiled from Graph IR for `targets` and `threads`, as `save` says,
+    and equal weights are kept once.
     """
     chosen = check_targets(targets)
+    check_threads(threads)
     _check_key(key)
     opened = {n: b if isinstance(b, Bundle) else load(b) for n, b in bundles.items()}
     names = [(n, e) for n, b in opened.items() for e in b.entries]
     modules = {f"{n}.{e}": opened[n].entry(e).module(f"{n}.{e}") for n, e in names}
     called = _exported(list(modules) if exports is None else exports)
     entries = [modules_of.linked(name, which, modules) for name, which in called.items()]
-    return _write(entries, path, chosen, python_only, key)
+    return _write(entries, path, chosen, python_only, key, threads)
 
 
 def _exported(exports: Iterable[str]) -> dict[str, str]:
@@ -104,17 +112,19 @@ def _check_key(key: bytes | None) -> None:
 
 def _write(
     entries: Sequence[Traced], path: str | os.PathLike[str], chosen: list[str], python_only: bool,
-    key: bytes | None, given: Given | None = None,
+    key: bytes | None, threads: int | None, given: Given | None = None,
 ) -> str:  # fmt: skip
     sections, told, held = [], {}, Weights()
     for e in entries:
-        own, row = _entry_sections(e, chosen, held, python_only)
+        own, row = _entry_sections(e, chosen, held, python_only, threads)
         sections += own
         told[e.name] = row
     manifest = {
         "format": container.VERSION, "entries": told, "targets": chosen, "tensors": held.manifest(),
         "tools": tools_of(chosen),
     }  # fmt: skip
+    if threads is not None:
+        manifest["threads"] = threads
     if given is not None:
         manifest["tuned"] = _taken(given, chosen)
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
@@ -138,7 +148,7 @@ def _taken(given: Given, targets: Sequence[str]) -> dict[str, int]:
 
 
 def _entry_sections(
-    e: Traced, targets: Sequence[str], held: Weights, python_only: bool
+    e: Traced, targets: Sequence[str], held: Weights, python_only: bool, threads: int | None
 ) -> tuple[list[Section], dict[str, Any]]:
     names = [held.keep(np.ascontiguousarray(x), t.dtype, n) for n, x, t in e.weights]
     row = {**e.manifest(), "weights": names, "hosted": {}}
@@ -151,7 +161,7 @@ def _entry_sections(
         if kind != "cpu":
             sections += device_sections(e, t, _keeper(held, e.name))
             continue
-        c = compile_for(e.graph, PROCESSORS[which], e.numerics)
+        c = compile_for(e.graph, processor(which, threads), e.numerics)
         made, hosted = _cpu_sections(e, c, t, held, python_only)
         sections += made
         if hosted:

@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 
 from tessera.core.errors import OperandError
@@ -36,6 +37,7 @@ PROCESSORS = {
         ),
     )
 }  # fmt: skip
+_MOST_THREADS = 1024
 _GPU = re.compile(r"cuda:sm_\d+a?|hip:gfx[0-9a-f]+")
 
 
@@ -59,6 +61,26 @@ def usable() -> list[str]:
         if p.triple.startswith(f"{machine}-") and p.features <= found
     ]
     return fits[::-1]
+
+
+def processor(name: str, threads: int | None = None) -> Processor:
+    """A kind of processor by its name, with loops for so many threads."""
+    found = PROCESSORS[name]
+    return found if threads is None else replace(found, threads=threads)
+
+
+def check_threads(threads: object) -> None:
+    """Refuse a number of threads that no machine has."""
+    if threads is None:
+        return
+    if (
+        not isinstance(threads, int)
+        or isinstance(threads, bool)
+        or not 1 <= threads <= _MOST_THREADS
+    ):
+        raise OperandError(
+            f"bundle: threads is {threads!r}, expected how many threads will run it: 1 to {_MOST_THREADS}"
+        )
 
 
 def default_targets() -> list[str]:

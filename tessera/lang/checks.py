@@ -19,6 +19,7 @@ from tessera.core.dims import Size, parse_dim, substitute, symbols
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.ir.graph.ir import Value, data_of
 from tessera.ir.tile.ir import Kernel
+from tessera.lang.kernel.check_assembly import check_assembly
 from tessera.lang.kernel.launch import owned
 from tessera.lang.kernel.translate import known_sizes
 
@@ -55,6 +56,7 @@ def check(
             verdicts += check_kernel(
                 k, sizes, None, tools, layouts, warps, machine, made, hints, call
             )
+            verdicts += check_assembly(k)
         return Report(verdicts)
     except TesseraError as e:
         error = located(e)

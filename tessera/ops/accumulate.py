@@ -26,6 +26,7 @@ from tessera.ops.define import (
     meet,
     public,
     publish,
+    wide,
 )
 from tessera.ops.elementwise import add, eq, exp, isfinite, mul, ne, sub, where
 from tessera.ops.gather import along_axis
@@ -199,9 +200,12 @@ def _logcumsumexp_jvp(n: Node, ts: Tangents) -> Value | None:
     (x,), (t,), y = n.operands, ts, n.results[0]
     if t is None:
         return None
+    (x, t), d = wide(x, t), t.dtype
+    if y.dtype != x.dtype:  # as in logsumexp
+        y = logcumsumexp.bind(x, **n.params)
     safe = where(isfinite(y), y, 0)
     keeps = exp(sub(_before(y, n.params, float("-inf")), safe))
-    return linear_recurrence.bind(keeps, mul(exp(sub(x, safe)), t), **n.params)
+    return cast_to(linear_recurrence.bind(keeps, mul(exp(sub(x, safe)), t), **n.params), d)
 
 
 logcumsumexp = cumulative(

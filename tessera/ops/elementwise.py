@@ -18,6 +18,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Sample
 from tessera.ops.define import (
+    FUNCTIONS,
     ArrayLike,
     as_value,
     as_value_of,
@@ -106,8 +107,21 @@ def _abs_jvp(n: Node, ts: Tangents) -> Value | None:
 
 
 abs = unary("abs", "Absolute value.", kinds="uifc", result="real", onnx="Abs", jvp=_abs_jvp)
+
+
+def _sign_jvp(n: Node, ts: Tangents) -> Value | None:
+    """A complex sign turns by what of t lies across it, over the length of x; 0 where x is 0 or real."""
+    (x,), (t,), y = n.operands, ts, n.results[0]
+    if t is None or x.dtype.kind != "c":
+        return None
+    length = abs(x)
+    across = sub(t, mul(y, real(mul(conj(y), t))))
+    zero = eq(length, 0)
+    return where(zero, 0, div(across, where(zero, 1.0, length)))
+
+
 sign = unary("sign", "-1, 0 or 1; x over its absolute value for complex x.", kinds="uifc",
-             onnx="Sign", partials=lambda y, x: (None,))  # fmt: skip
+             onnx="Sign", jvp=_sign_jvp)  # fmt: skip
 
 
 def _pow_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -159,6 +173,14 @@ copysign = binary("copysign", "Magnitude of x with the sign of y.", floats=True,
                   partials=lambda y, a, b: (mul(sign(a), copysign(1.0, b)), None))  # fmt: skip
 nextafter = binary("nextafter", "The next representable number from x towards y.", floats=True,
                    kinds="f", partials=lambda y, a, b: (1.0, None), moves=True)  # fmt: skip
+
+
+def _share_of_sum(a: Value, b: Value) -> Value:
+    """exp(a) / (exp(a) + exp(b)), 1/2 where they are equal, infinities too; no rounded logarithm is in it."""
+    same = eq(a, b)
+    return where(same, 0.5, FUNCTIONS["sigmoid"](sub(a, where(same, 0, b))))
+
+
 _APART = apply("exp", apply("neg", apply("abs", apply("sub", arg(0), arg(1)))))
 logaddexp = binary(
     "logaddexp", "log(exp(x) + exp(y)) without overflow.", floats=True, kinds="f",
@@ -166,7 +188,7 @@ logaddexp = binary(
                apply("add", arg(0), const(math.log(2.0))),
                apply("add", apply("max", arg(0), arg(1)), apply("log1p", _APART))),
     numpy=SCALARS["logaddexp"].numpy,
-    partials=lambda y, a, b: (exp(sub(a, y)), exp(sub(b, y))),
+    partials=lambda y, a, b: (_share_of_sum(a, b), _share_of_sum(b, a)),
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from tessera.ops.define import (
     letters,
     public,
     publish,
+    wide,
 )
 from tessera.ops.elementwise import abs as absolute
 from tessera.ops.elementwise import (
@@ -323,8 +324,11 @@ def _logsumexp_jvp(n: Node, ts: Tangents) -> Value | None:
     x, y, axes, t = n.operands[0], n.results[0], n.params["axes"], ts[0]
     if t is None:
         return None
+    (x, t), d = wide(x, t), t.dtype
+    if y.dtype != x.dtype:  # a narrow y of 100 is rounded by 1/4, and exp(x - y) off by as much
+        y = logsumexp.bind(x, axes=axes)
     safe = where(FUNCTIONS["isinf"](y), 0, y)  # a NaN stays one
-    return sum(mul(exp(sub(x, spread(safe, x, axes))), t), axes)
+    return cast_to(sum(mul(exp(sub(x, spread(safe, x, axes))), t), axes), d)
 
 
 @define(

@@ -191,6 +191,29 @@ def test_tuned_nests_are_part_of_a_bundle(tmp_path: Path):
         )
 
 
+def test_loops_are_chosen_for_the_threads_that_will_run_them(tmp_path: Path):
+    """Other code for one thread than for 16, with the same bits; the manifest has the number."""
+    x = normal(192, 16)
+    for n in (None, 1, 16):
+        ts.bundle.save(mlp, tmp_path / f"{n}", x, targets=ALL, threads=n)
+    plain, one, many = (ts.bundle.load(tmp_path / f"{n}") for n in (None, 1, 16))
+    assert "threads" not in plain.manifest
+    assert (one.manifest["threads"], many.manifest["threads"]) == (1, 16)
+    for t in ALL:
+        assert one.container.read(f"code/mlp/{t}") != many.container.read(f"code/mlp/{t}")
+    if HERE:
+        assert bits(one.run(x)) == bits(many.run(x)) == bits(ts.jit(mlp)(x))
+    ts.bundle.link(tmp_path / "linked", {"one": one}, targets=HERE, threads=1)
+    assert ts.bundle.load(tmp_path / "linked").manifest["threads"] == 1
+
+
+@pytest.mark.parametrize("n", [0, -1, 1025, 2.0, True, "4"])
+def test_a_number_of_threads_that_no_machine_has_is_refused(tmp_path: Path, n: Any):
+    with pytest.raises(OperandError, match=r"bundle: threads is .*, expected how many threads"):
+        ts.bundle.save(mlp, tmp_path / "f", normal(64, 16), threads=n)
+    assert not (tmp_path / "f").exists()
+
+
 def test_two_lists_of_digests_are_compared_by_section():
     f = {"digest": "1", "tools": {"llvm": "1"}, "sections": {"manifest": "a", "code/f": "b"}}
     mine = {"f": f}

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 import tessera as ts
 from tessera.core.errors import RuleError
@@ -66,6 +67,7 @@ def compared(source: str, xs: Sequence[Any]) -> None:
     except NotImplementedError:  # a derivative that JAX does not have, as of pools with dilation
         return
     peak = checks.peak_of([*arrays, *want])
+    coarse = rounding(f, xs)
     for i, (a, b) in enumerate(zip(map(np.asarray, got), want, strict=True)):
         known = np.isfinite(b)  # Tessera's slopes are defined where some of JAX are not
         checks.near(
@@ -73,8 +75,14 @@ def compared(source: str, xs: Sequence[Any]) -> None:
             a[known],
             b[known],
             peak,
-            units=4096,
+            units=max(4096, coarse / checks.unit(a)),
         )
+
+
+def rounding(f: Any, xs: Sequence[Any]) -> float:
+    """How far gradients may lie apart where a program has narrow floats: cotangents are rounded, too, one by one or summed."""
+    narrow = [v.dtype.base for n in ts.trace(f, *xs).nodes for v in n.results if v.dtype.is_narrow]
+    return max((8 * float(finfo(d.np).eps) for d in narrow if d.kind == "f"), default=0.0)
 
 
 def function(source: str, scope: dict[str, Any]) -> Any:

@@ -33,6 +33,15 @@ DTYPES = {
     "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
 }  # fmt: skip
 
+
+def _sign(x: Any) -> Any:
+    """jnp.sign, whose slope at complex numbers is 0: here by its definition."""
+    if not jnp.iscomplexobj(x):
+        return jnp.sign(x)
+    zero = x == 0
+    return jnp.where(zero, 0, x / jnp.abs(jnp.where(zero, 1, x)))
+
+
 _UNARY = {
     "abs": jnp.abs, "acos": jnp.arccos, "acosh": jnp.arccosh, "asin": jnp.arcsin, "asinh": jnp.arcsinh,
     "atan": jnp.arctan, "atanh": jnp.arctanh, "bitwise_invert": jnp.invert, "cbrt": jnp.cbrt, "ceil": jnp.ceil,
@@ -43,7 +52,7 @@ _UNARY = {
     "log10": jnp.log10, "log1p": jnp.log1p, "log2": jnp.log2, "log_sigmoid": jax.nn.log_sigmoid,
     "logical_not": jnp.logical_not, "mish": jax.nn.mish, "neg": jnp.negative, "positive": jnp.positive,
     "real": jnp.real, "imag": jnp.imag, "reciprocal": jnp.reciprocal, "relu": jax.nn.relu, "relu6": jax.nn.relu6,
-    "round": jnp.round, "rsqrt": lax.rsqrt, "selu": jax.nn.selu, "sigmoid": jax.nn.sigmoid, "sign": jnp.sign,
+    "round": jnp.round, "rsqrt": lax.rsqrt, "selu": jax.nn.selu, "sigmoid": jax.nn.sigmoid, "sign": _sign,
     "signbit": jnp.signbit, "silu": jax.nn.silu, "sin": jnp.sin, "sinh": jnp.sinh, "softsign": jax.nn.soft_sign,
     "sqrt": jnp.sqrt, "square": jnp.square, "tan": jnp.tan, "tanh": jnp.tanh, "trunc": jnp.trunc,
     "tanhshrink": lambda x: x - jnp.tanh(x), "stop_gradient": lax.stop_gradient, "barrier": lambda x: (x,),

@@ -156,3 +156,47 @@ def test_training_in_bf16_moves_only_with_stochastic_rounding() -> None:
     assert after(bf16) == 1.0
     want = 1 - 40 * 2**-8 * 0.2
     assert abs(after(bf16 @ stochastic_round) - want) < 0.2 * (1 - want)
+
+
+# Narrow floats and complex signs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "logcumsumexp", "logaddexp", "log_softmax"])
+@pytest.mark.parametrize("at", [0.0, 100.0, -3000.0])
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_shares_of_sums_are_not_taken_from_a_rounded_logarithm(
+    name: str, at: float, dtype: str
+) -> None:
+    """A logarithm of 100 is rounded by 1/4 in bf16: exp(x - y) of it was off by a tenth."""
+    weights = ts.tensor(np.array([0.5, -1.0, 2.0], np.float32))
+
+    def f(x: Any) -> Any:
+        y = op.logaddexp(x, x[::-1]) if name == "logaddexp" else getattr(op, name)(x)
+        return op.sum(op.cast(y, f32) * (weights if y.ndim else 1.0))
+
+    x = op.cast(ts.tensor(np.array([at, at, at + 1], np.float32)), dtype)
+    want = ts.grad(f)(op.cast(x, ts.f64)).numpy()
+    for g in (ts.grad(f), ts.jit(ts.grad(f))):
+        np.testing.assert_allclose(op.cast(g(x), ts.f64).numpy(), want, rtol=0, atol=2.0**-6)
+
+
+def test_a_sum_of_two_infinite_logarithms_has_equal_shares() -> None:
+    x = np.array([-INF, INF, -INF, 3.0])
+    y = np.array([-INF, INF, 2.0, -INF])
+    a, b = grad(lambda x, y: op.sum(op.logaddexp(x, y) * ts.tensor(np.ones(4))), x, y)
+    np.testing.assert_array_equal(a, [0.5, 0.5, 0, 1])
+    np.testing.assert_array_equal(b, [0.5, 0.5, 1, 0])
+
+
+def test_a_complex_sign_turns() -> None:
+    """It has the slope of x / |x|, 0 at 0, in both modes; a real sign has none."""
+    z = np.array([1 + 0j, 0.3 - 2j, -2 + 1j, 0j])
+    t = np.array([1j, 1 + 1j, 0.5 - 1j, 1 + 0j])
+    with np.errstate(all="ignore"):
+        want = np.where(z == 0, 0, (t - z * (z.conj() * t).real / np.abs(z) ** 2) / np.abs(z))
+    moved = ts.jvp(op.sign, (ts.tensor(z),), (ts.tensor(t),))[1].numpy()
+    np.testing.assert_allclose(moved, want, rtol=1e-14)
+    (back,) = ts.vjp(op.sign, ts.tensor(z))[1](ts.tensor(t))
+    np.testing.assert_allclose((back.numpy() * t).sum().real, (t * want).sum().real, rtol=1e-12)
+    x = np.array([-2.0, 3.0])
+    np.testing.assert_array_equal(ts.jvp(op.sign, (ts.tensor(x),), (ts.tensor(x),))[1].numpy(), 0)

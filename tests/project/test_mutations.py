@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +34,8 @@ MUTANTS = tool("mutants")
 NEAREST = tool("nearest")
 MUTATIONS = tool("mutations")
 WATCHED = tool("watched")
+COPIES = tool("copies")
+LINES = tool("line_map")
 RANDOM = tool("random_mutants")
 RECORD = json.loads((ROOT / "benchmarks" / "records" / "mutations.json").read_text())
 
@@ -120,18 +123,19 @@ def test_the_lines_of_a_mutant_are_those_that_run_it() -> None:
     assert lines[16, "+"] == {15, 16, 17}
 
 
-def test_a_run_that_is_watched_says_which_mutants_it_ran() -> None:
-    text = "def f(x):\n    if x:\n        return 1\n    return 2\n"
-    code = compile(text, "/nowhere/f.py", "exec")
-    watch = WATCHED.Watch({"/nowhere/f.py": {3: (7,), 4: (8, 9)}})
-    assert watch.lines(code) is None  # a module runs when it is imported
+def test_a_run_that_is_watched_says_which_lines_it_ran() -> None:
+    text = "X = 1\ndef f(x):\n    if x:\n        return 1\n    return 2\n"
     space: dict[str, Any] = {}
+    code = compile(text, "/nowhere/sub/f.py", "exec")
     exec(code, space)
-    assert watch.lines(space["f"].__code__) == {3: (7,), 4: (8, 9)}
-    frame = type("Frame", (), {"f_code": space["f"].__code__, "f_lineno": 4})()
-    watch._call(frame, "call", None)(frame, "line", None)
-    assert watch.taken() == [8, 9]
-    assert watch.taken() == []
+    watch = WATCHED.Watch("/nowhere/")
+    assert watch.lines(code) == 0  # a module runs when it is imported
+    assert watch.lines(test_a_run_that_is_watched_says_which_lines_it_ran.__code__) == 0
+    assert watch.lines(space["f"].__code__) == 0b111100
+    watch._call(type("Frame", (), {"f_code": space["f"].__code__})(), "call", None)
+    watch.add(space["f"].__code__, 1 << 7)
+    assert watch.taken() == {"sub/f.py": f"{0b10111100:x}"}
+    assert watch.taken() == {}
 
 
 def test_lines_that_no_test_runs_are_known(tmp_path: Path) -> None:
@@ -142,32 +146,107 @@ def test_lines_that_no_test_runs_are_known(tmp_path: Path) -> None:
     assert RANDOM.never_run(tmp_path, {"ops/f.py": {4, 5, 6, 7, 8}}) == {}
 
 
-def test_a_mutant_is_shown_to_the_tests_that_run_it_and_then_to_its_namesakes(
+def rows(*tests: tuple[str, float, dict[str, int], bool], also: Sequence[str] = ()) -> list[str]:
+    """What a run of a file of tests writes: id, seconds, masks, whether it failed."""
+    first = {"tests": [t for t, *_ in tests] + list(also), "ran": {}}
+    others = [
+        {"test": t, "seconds": s, "ran": {k: f"{v:x}" for k, v in ran.items()}, "failed": bad}
+        for t, s, ran, bad in tests
+    ]
+    return [json.dumps(r) for r in (first, *others)]
+
+
+def test_a_mutant_is_shown_to_the_tests_that_run_it_then_to_its_namesakes_then_to_its_folder(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "tessera").mkdir()
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tessera" / "pools.py").write_text("def best_pool(x):\n    return x < 1\n")
-    (tmp_path / "tests" / "test_pools.py").write_text("def test_a(): assert best_pool\n")
-    (tmp_path / "tests" / "test_other.py").write_text("def test_b(): assert 1\n")
+    (tmp_path / "tessera" / "a").mkdir(parents=True)
+    (tmp_path / "tests" / "a").mkdir(parents=True)
+    (tmp_path / "tessera" / "a" / "pools.py").write_text("def best_pool(x):\n    return x < 1\n")
+    others = [f"tests/test_{i}.py" for i in range(9)]
+    for f in ["tests/a/test_pools.py", "tests/test_other.py", "tests/a/test_last.py", *others]:
+        text = "def test_a(): assert best_pool\n" if "pools" in f else "def test_b(): assert 1\n"
+        (tmp_path / f).write_text(text + "# words\n" * 99 * ("last" in f))
     names = NEAREST.Names(tmp_path / "tessera", tmp_path / "tests")
-    m = MUTANTS.mutants_of("pools.py", (tmp_path / "tessera" / "pools.py").read_text())[0]
-    found = RANDOM.Map()
-    out = tmp_path / "out"
-    rows = [("", 0.0, [], False), ("tests/test_other.py::test_b", 1.0, [0], False)]
-    rows += [
-        ("tests/test_other.py::test_slow", 99.0, [0], False),
-        ("tests/test_other.py::test_red", 1.0, [0], True),
+    m = MUTANTS.mutants_of("a/pools.py", (tmp_path / "tessera/a/pools.py").read_text())[0]
+    found = LINES.LineMap({})
+    hit, miss = {"a/pools.py": 0b100}, {"a/pools.py": 0b10}
+    o, last = "tests/test_other.py::", "tests/a/test_last.py::test_c"
+    cases = [
+        ("b", 1.0, hit, False),
+        ("slow", 99.0, hit, False),
+        ("red", 1.0, hit, True),
+        ("near", 1.0, miss, False),
     ]
-    rows += [("tests/test_pools.py::test_a", 1.0, [], False)]
-    keys = ("test", "seconds", "hit", "failed")
-    out.write_text("\n".join(json.dumps(dict(zip(keys, r, strict=True))) for r in rows))
-    found.read("tests/test_other.py", out, ended=True)
-    assert found.failed == ["tests/test_other.py::test_red"]
-    groups, whole = RANDOM.asked(m, 0, found, names, budget=45)
-    assert groups == [["tests/test_other.py::test_b"], ["tests/test_pools.py::test_a"]]
-    assert not whole  # the slow one is left out
-    assert RANDOM.asked(m, 0, found, names, budget=200)[1]
+    assert found.read("tests/test_other.py", rows(*((o + t, *x) for t, *x in cases))) == []
+    assert (
+        found.read(
+            "tests/a/test_pools.py", rows(("tests/a/test_pools.py::test_a", 1.0, miss, False))
+        )
+        == []
+    )
+    assert found.read("tests/a/test_last.py", rows((last, 1.0, miss, False))) == []
+    assert found.failed == {o + "red": "fails"}
+    hits = found.hits({"a/pools.py": RANDOM.lines_of("def best_pool(x):\n    return x < 1\n", m)})
+    assert hits == [o + "b", o + "slow"]
+    ask = RANDOM.asked(m, hits, found, names, RANDOM.Budget(45, 50))
+    assert ask.groups[0] == [o + "b"]
+    assert "tests/a/test_pools.py::test_a" in ask.groups[1]
+    assert sorted(t for g in ask.groups for t in g) == sorted(
+        [o + "b", o + "near", "tests/a/test_pools.py::test_a", last]
+    )
+    assert ask.left_out == 1  # the slow one
+    assert set(ask.unmapped) == {*names.tests}  # nobody said that these files are whole
+    for f in names.tests:
+        found.files[f] = {"left": []}
+    ask = RANDOM.asked(m, hits, found, names, RANDOM.Budget(200, 50))
+    assert (ask.left_out, ask.unmapped, ask.groups[1]) == (0, [], [o + "slow"])
+
+
+def test_a_map_goes_on_where_it_was_cut(tmp_path: Path) -> None:
+    class Here(COPIES.Copy):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            self.folder = tmp_path / "copy"
+
+        def empty(self) -> None:
+            pass
+
+    files = ["tests/project/test_mutations.py"]
+    ids = [f"{files[0]}::{x}" for x in "abcdef"]
+    found = LINES.LineMap({"f.py": "0"})
+    run = LINES._Mapping(found, [Here()] * 4)
+
+    def does(part: Any, out: Sequence[str], status: int) -> list[str] | None:
+        """Take a step, whose run writes this; the tests that it asked for."""
+        steps = part(run.copies[0])
+        job = next(steps)
+        asked = job.env.get(WATCHED.ASKED)
+        Path(job.env[WATCHED.WATCHED]).write_text("".join(f"{r}\n" for r in out) + '{"cut')
+        with pytest.raises(StopIteration):
+            steps.send(COPIES.Done(status, "text", 9.0))
+        return json.loads(Path(asked).read_text()) if asked else None
+
+    one = {"f.py": 2}
+    assert does(run.part(files[0], None, 60), [], COPIES.OUT_OF_LIMIT) is None  # while it collects
+    assert found.missing(files) == {files[0]: None}
+    cut = rows((ids[0], 1.0, one, False), also=ids[1:])
+    assert does(run.work.popleft(), cut, COPIES.OUT_OF_LIMIT) is None
+    assert found.missing(files) == {files[0]: ids[1:]}
+    assert len(run.work) == 4
+    asked = does(run.work.popleft(), rows(also=[ids[4]]), 11)  # a signal
+    assert asked == [ids[4]]
+    assert found.failed == {ids[4]: "exit status 11"}
+    found.save(tmp_path / "map")
+    again = LINES.LineMap.load(tmp_path / "map")
+    assert again.missing(files) == {files[0]: [ids[1], ids[2], ids[3], ids[5]]}
+    assert "THE MAP IS INCOMPLETE" in LINES.said(again, files)
+    run.found, run.work = again, LINES.deque()
+    rest = rows(*((t, 1.0, one, False) for t in again.missing(files)[files[0]]))
+    does(run.part(files[0], again.missing(files)[files[0]], 60), rest, 0)
+    assert not again.missing(files)
+    assert not run.work
+    assert again.hits({"f.py": {1}}) == [ids[0], ids[1], ids[2], ids[3], ids[5]]
+    assert again.lines() == {"f.py": {1}}
+    assert "INCOMPLETE" not in LINES.said(again, files)
 
 
 def test_tests_that_share_rare_names_with_a_function_are_near(tmp_path: Path) -> None:

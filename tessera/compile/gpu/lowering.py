@@ -138,7 +138,7 @@ def emit_source(c: Code, device: tuple[str, Any, int], texts: Texts) -> Code:
     if key not in texts:
         # Where threads have roles, shared memory is the scratch.
         scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), dict(c.sizes)))
-        text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads)
+        text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads, device[0])
         texts[key] = kernel, text, scratch
     _, text, scratch = texts[key]
     entry = source_of(kernel, text, threads, device, scratch)

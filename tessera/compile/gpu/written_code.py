@@ -54,7 +54,7 @@ class GpuCode:
         version()  # an error that says how to install Triton
         known_sizes = {n: k for n, k in self.sizes.items() if not isinstance(k, Dim)}
         scratch = substitute(scratch_bytes(self.kernel), known_sizes)
-        text = emit(self.kernel, self.options)
+        text = emit(self.kernel, self.options, kind)
         made = source_of(
             self.kernel, text, self.options, target_named(kind, name), 0 if scratch == 0 else 1
         )

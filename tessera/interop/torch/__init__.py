@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from tessera.interop.torch import rules as rules
 from tessera.interop.torch.backend import register
 from tessera.interop.torch.custom import custom_op as custom_op
@@ -13,4 +15,7 @@ from tessera.interop.torch.report import Report as Report
 from tessera.interop.torch.report import report as report
 from tessera.interop.torch.wrapped import wrap as wrap
 
-register()
+if (
+    find_spec("torch") is not None
+):  # without it the rules are there, and every call says what to install
+    register()

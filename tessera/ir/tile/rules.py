@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import assembly
 from tessera.core.dims import Dim
 from tessera.core.dot_words import PARTS
 from tessera.core.dtype import FORMATS as DTYPES
@@ -34,7 +35,7 @@ KINDS = {
     **dict.fromkeys(("floor_div", "mod", "fmod", "floor", "ceil", "round", "trunc"), "uif"),
     **dict.fromkeys(("and", "or", "xor", "invert"), "bui"),
     **dict.fromkeys(("shift_left", "shift_right"), "ui"),
-    "from_bits": "u",
+    **dict.fromkeys(("from_bits", "philox_low", "philox_high"), "u"),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), "b"),
     **dict.fromkeys(("is_nan", "is_inf", "is_finite", "real"), "uif"),
 }
@@ -194,6 +195,8 @@ def broadcast(op: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 def result_dtype(scalar: str, dtypes: Sequence[DType]) -> DType:
     """The dtype that a scalar op gives on operands of these dtypes."""
+    if scalar.startswith(assembly.PREFIX):
+        return assembly.result_dtype(scalar, dtypes)
     row = SCALARS.get(scalar)
     if row is None:
         raise VerifyError(f"apply: {scalar!r} is no scalar op")

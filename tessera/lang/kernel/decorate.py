@@ -18,6 +18,7 @@ from tessera.core.looking import is_looking
 from tessera.ir.graph.ir import Value, concrete, current_builder, data_of
 from tessera.lang.compilations import COMPILATIONS, Compilation, note
 from tessera.lang.kernel.hints import LACKS, refuse, space_of, threads, unused
+from tessera.lang.kernel.inline_assembly import Assembly, assemblies, assembly, probe
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.plan import Plan, heard, token
@@ -154,6 +155,8 @@ class KernelFunction:
         kind = flags().target if device.kind == "cpu" else device.kind
         if kind in LACKS and not interpreting() and not is_looking():
             refuse(self.signature.name, t.hints, schedule, kind)
+            for c in assemblies(t.hints) if kind == "cpu" else ():
+                probe(c)  # an error of the text, not of the kernel
 
     def translated(
         self, bound: Bound, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
@@ -322,7 +325,7 @@ def _is_single(t: Translated) -> bool:
 
 
 class _Decorator:
-    """kernel, kernel.auto, kernel.schedule(s), kernel.autotune(...)."""
+    """kernel, kernel.auto, kernel.schedule(s), kernel.autotune(...), kernel.assembly(...)."""
 
     def __call__(self, f: Callable[..., Any]) -> KernelFunction:
         """A function over tiles as a kernel, with the default schedule."""
@@ -360,6 +363,36 @@ class _Decorator:
         chosen = Schedule() if s is None and gpu is not None else as_schedule(s)
         there = None if gpu is None else as_schedule(gpu)
         return lambda f: self._made(f).with_schedule(chosen, gpu=there)
+
+    def assembly(
+        self, name: str, takes: Any, gives: Any, reference: Callable[..., Any], *, ptx: str | None = None,
+        amdgcn: str | None = None, x86_64: str | None = None, aarch64: str | None = None, within: float = 0.0,
+        like: str | None = None, clobbers: Sequence[str] = (), pure: bool = True,
+    ) -> Assembly:  # fmt: skip
+        """Instructions of a target as a function of tiles, under a contract.
+
+        The contract: for elements of the dtypes `takes` ($1, $2, ...) the text of a target computes one of
+        `gives` ($0), for every element alone, also for those past an edge; it reads and writes nothing else
+        but `clobbers`, never traps, and differs from `reference`, a function of NumPy arrays, by at most
+        `within` of it.  Interpreters run the reference.  On a target without a text a call is an error.
+        x86_64 is in AT&T's syntax.  With `like="rsqrt"` it has the derivative of that function.
+        """
+        texts = {"ptx": ptx, "amdgcn": amdgcn, "x86_64": x86_64, "aarch64": aarch64}
+        try:
+            return assembly(
+                name,
+                takes,
+                gives,
+                reference,
+                like=like,
+                within=within,
+                clobbers=clobbers,
+                pure=pure,
+                texts=texts,
+            )
+        except TesseraError as e:
+            error = located(e)
+        raise error
 
     def _made(self, f: Any) -> KernelFunction:
         return f if isinstance(f, KernelFunction) else KernelFunction(f)

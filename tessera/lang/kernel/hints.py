@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tessera.core.errors import ScheduleError
+from tessera.core.processor import machine
 from tessera.lang.kernel.table import Program
 from tessera.lang.kernel.values import KernelError
 from tessera.lang.schedule import Schedule, Space, setting_error
@@ -57,7 +58,17 @@ def _ahead_error(x: Any) -> str | None:
 def unused(hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> list[str]:
     """What a target refuses, each with its reason."""
     lacks = LACKS[target]
-    return [f"{n} ({lacks[n]})" for n in _lacking(hints, schedule, target)]
+    hints = list(hints)
+    found = [f"{n} ({lacks[n]})" for n in _lacking(hints, schedule, target)]
+    return found + [f"assembly ({why})" for why in _without_text(hints, target)]
+
+
+def _without_text(hints: Iterable[tuple[str, Any]], target: str) -> list[str]:
+    """Why a target cannot run the inline assembly of a kernel; what is interpreted runs its reference."""
+    own = {"cpu": machine(), "cuda": "ptx", "hip": "amdgcn"}.get(target)
+    contracts = dict.fromkeys(c for n, c in hints if n == "assembly")
+    lacking = [] if own is None else [c.lacks(own) for c in contracts]
+    return [why for why in lacking if why is not None]
 
 
 def _lacking(hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> list[str]:
@@ -68,6 +79,9 @@ def _lacking(hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) 
 
 def refuse(name: str, hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> None:
     """Raise ScheduleError where a kernel or its schedule asks for what a target does not have."""
+    hints = list(hints)
+    for why in _without_text(hints, target):
+        raise ScheduleError(f"{name}: {why}; give it one, or run the reference by ts.interpret()")
     for n in _lacking(hints, schedule, target):
         instead = _INSTEAD.get(n, "leave it out")
         raise ScheduleError(f"{name}: {n} does nothing on {target}: {LACKS[target][n]}; {instead}")

@@ -12,6 +12,7 @@ import numpy as np
 
 from tessera.compile.fallback import BY_TILES, Task, Way, first_that_works
 from tessera.core.approximate import FUNCTIONS
+from tessera.core.assembly import PREFIX
 from tessera.core.flags import flags
 from tessera.core.matrix_units import matrix_units
 from tessera.core.types import TensorType
@@ -139,7 +140,9 @@ def _check_scalars(kernel: Kernel) -> None:
     """Raise KernelError at a scalar op that only the host computes."""
     for op in walk(kernel.body):
         name = op.attributes.get("scalar")
-        if name is not None and not (name in FUNCTIONS or name in _MACHINE):
+        if name is None or name.startswith(PREFIX):
+            continue
+        if not (name in FUNCTIONS or name in _MACHINE):
             raise KernelError(
                 f"{name}: has no machine code in kernels; use op.{name} outside of it"
             ).at(op.location)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
+from tessera.core.assembly import PREFIX, found
 from tessera.core.dtype import DType
 from tessera.core.errors import RuleError
 from tessera.core.scalar import Expr, arg
@@ -24,6 +25,7 @@ def slopes(
     b: Builder, scalar: str, xs: Sequence[Tile], y: Tile, ct: Tile, wanted: Sequence[bool]
 ) -> list[Tile | None]:
     """The cotangents of the operands of a scalar op, each of the result's shape or of fewer elements."""
+    scalar = _named(scalar)
     g, has = _pulled(scalar, tuple(x.dtype for x in xs), tuple(wanted))
     out = iter(_written(b, g, scalar, xs, y, [ct]))
     return [next(out) if h else None for h in has]
@@ -31,9 +33,23 @@ def slopes(
 
 def pushes(b: Builder, scalar: str, xs: Sequence[Tile], y: Tile, ts: Sequence[Tile | None]) -> Tile:
     """The tangent of the result of a scalar op, of its shape or of fewer elements."""
+    scalar = _named(scalar)
     g = _pushed(scalar, tuple(x.dtype for x in xs), tuple(t is not None for t in ts))
     made = _written(b, g, scalar, xs, y, [t for t in ts if t is not None])
     return made[0] if made else b.full(y.dtype, (), 0)
+
+
+def _named(scalar: str) -> str:
+    """The scalar op whose derivative an op has: inline assembly says like which one it is."""
+    if not scalar.startswith(PREFIX):
+        return scalar
+    c = found(scalar)
+    if c.like is None:
+        raise RuleError(
+            f"grad: assembly {c.name} has no derivative; say like=, the function of tile that it computes, "
+            "or give the kernel one by ts.custom_vjp"
+        )
+    return c.like
 
 
 def _written(

@@ -74,6 +74,9 @@ def meet(a: Axis, b: Axis) -> Axis:
     if a.lost is not None or b.lost is not None:
         known = a if a.lost is not None else b
         return Axis(a.size, 0, a.exact and b.exact, known.lost)
+    if a.size != b.size:  # both lie inside: part of a long axis beside a short one
+        sizes = " and ".join(map(str, sorted((a.size, b.size), key=str)))
+        return Axis(a.size, 0, True, f"tiles of axes of {sizes} elements have no place together")
     if a.first == b.first and a.moved == b.moved:
         return a if not a.exact else b
     low, high = sorted((_words(a), _words(b)))

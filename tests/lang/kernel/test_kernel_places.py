@@ -100,6 +100,31 @@ def test_a_place_is_aligned_dropped_or_given_by_the_store(n):
 
 
 @kernel.schedule(block(4))
+def halves(x: KTile["S", 16], gain: KTile["S", 8]):
+    """Halves of a row beside a row of half the length, as rotary positions are written."""
+    T, y = tile.context(), tile.empty(x.shape, f32)
+    for first in (0, 8):
+        half = tile.span(16, first, 8)
+        tile.store(y, tile.load(x, rows=T.m, cols=half) * tile.load(gain), rows=T.m, cols=half)
+    return y
+
+
+@kernel.schedule(block(4))
+def half_returned(x: KTile["S", 16], gain: KTile["S", 8]):
+    T = tile.context()
+    return tile.load(x, rows=T.m, cols=tile.span(16, 0, 8)) * tile.load(gain)
+
+
+def test_part_of_a_long_axis_meets_a_short_one_and_has_no_place():
+    x, gain = np.arange(80, dtype=np.float32).reshape(5, 16), line(40).reshape(5, 8)
+    np.testing.assert_array_equal(everywhere(halves, x, gain), x * np.tile(gain, 2))
+    with pytest.raises(
+        KernelError, match="tiles of axes of 16 and 8 elements have no place together"
+    ):
+        half_returned(x, gain)
+
+
+@kernel.schedule(block(4))
 def carried(x: KTile["N"]):
     i = tile.program((x.shape[0] + 3) // 4) * 4
     a = tile.load(x, at=(i,), shape=(4,))

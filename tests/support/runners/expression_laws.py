@@ -73,6 +73,8 @@ def _application(s: Subject) -> None:
 
 
 def _flags(s: Subject) -> None:
+    if np.abs(s.matrix).max(initial=0.0) <= 1e-6:
+        return  # what is left of a difference that is 0 is rounding, which has no structure
     broken = op.check_flags(s.operator, tolerance=1e-8)
     if broken:
         raise Broken(f"flags that the numbers break: {broken}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -90,14 +91,39 @@ def compare(case: Case, f: Any, plain: Callable[..., Any]) -> str | None:
         return None
     m, n, k = case.blocks
     want = kernel_model.run(plain, {"m": m, "n": n, "k": k}, args, case.stored)
+    return None if all_close(case, first, want) else "machine code and the model differ"
+
+
+def all_close(case: Case, got: Sequence[Any], want: Sequence[Any]) -> bool:
+    """Whether all results agree to the tolerance of the widest rounding among the arguments."""
     worst = max(
         (_CLOSE.get(numpy_dtype(d).name, 2e-3) for d in case.dtypes if d != "ids"), default=0
     )
-    if len(want) != len(first) or not all(
-        close(a, b, worst) for a, b in zip(first, want, strict=True)
-    ):
-        return "machine code and the model differ"
-    return None
+    return len(want) == len(got) and all(close(a, b, worst) for a, b in zip(got, want, strict=True))
+
+
+def indices(case: Case) -> int:
+    """How many numbers of the arguments of a kernel are indices."""
+    return sum(
+        math.prod(shape) for shape, d in zip(case.shapes, case.dtypes, strict=True) if d == "ids"
+    )
+
+
+def device_verdict(case: Case, folder: Path, device: str = "cuda") -> str | None:
+    """What differs between a kernel on a device and its machine code, or what went wrong there."""
+    ((f, _),) = load([case], folder)
+    args = case.arguments()
+    try:
+        there = arrays_of(f(*(ts.tensor(a).to(device) for a in args)))
+    except ts.TesseraError as e:
+        return f"the device refuses: {str(e).splitlines()[0]}"
+    except Exception as e:
+        return f"{type(e).__name__} on the device: {e}"[:300]
+    return (
+        None
+        if all_close(case, there, arrays_of(f(*args)))
+        else "the device and machine code differ"
+    )
 
 
 def verdict(case: Case, folder: Path) -> str | None:

@@ -209,7 +209,7 @@ def _cdist(n: Call, x: Any, y: Any, p: float, mode: Any = None) -> Any:
     if p == math.inf:
         return op.max(apart, axis=-1)
     if p == 0:
-        return op.sum(op.cast(op.ne(apart, 0), x.dtype), axis=-1)
+        return op.sum(op.where(op.isnan(apart), apart, op.cast(op.ne(apart, 0), x.dtype)), axis=-1)
     return op.pow(op.sum(op.pow(apart, number(p, x.dtype)), axis=-1), number(1 / p, x.dtype))
 
 

@@ -21,13 +21,26 @@ from tessera.lang import op
 
 # Whatever the dtype, the result has it.
 _SAME: dict[str, Callable[[Any], Any]] = {
-    "ceil": op.ceil, "floor": op.floor, "neg": op.neg, "relu": op.relu, "sgn": op.sign,
-    "sign": op.sign, "trunc": op.trunc, "round": op.round, "square": op.square, "conj": op.conj,
+    "ceil": op.ceil, "floor": op.floor, "neg": op.neg,
+    "trunc": op.trunc, "round": op.round, "square": op.square, "conj": op.conj,
     "_conj": op.conj, "bitwise_not": op.bitwise_invert, "alias": lambda x: x, "clone": lambda x: x,
     "detach": lambda x: x, "lift_fresh_copy": lambda x: x, "resolve_conj": lambda x: x,
     "positive": lambda x: x,
     "lift_fresh": lambda x: x, "alias_copy": lambda x: x, "_conj_physical": op.conj, "conj_physical": op.conj,
 }  # fmt: skip
+
+
+def _sign(x: Any) -> Any:
+    """The sign of NaN is 0."""
+    found = op.sign(x)
+    return op.where(op.isnan(x), number(0, x.dtype), found) if x.dtype.kind == "f" else found
+
+
+def _relu(x: Any) -> Any:
+    return op.relu(x) if x.dtype.kind == "f" else op.maximum(x, number(0, x.dtype))
+
+
+_SAME |= {"relu": _relu, "sgn": _sign, "sign": _sign}
 # Integers and bools become the default float.
 _FLOAT = {
     "acos": op.acos, "acosh": op.acosh, "asin": op.asin, "asinh": op.asinh, "atan": op.atan,
@@ -180,10 +193,22 @@ def _div(n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     if mode is None:
         return op.div(x, y)
     if mode == "floor":
-        return op.floor_divide(x, y)
+        return _floor_divided(x, y)
     if n.dtype.kind in "iu":
         return op.floor_divide(op.sub(x, op.fmod(x, y)), y)
     return op.trunc(op.div(x, y))
+
+
+def _floor_divided(x: Any, y: Any) -> Any:
+    """By the remainder, as Python: NaN for an infinite x, -1 for an infinite y of the other sign."""
+    found = op.floor_divide(x, y)
+    if x.dtype.kind != "f":
+        return found
+    nan, low = number(math.nan, x.dtype), number(-1, x.dtype)
+    apart = op.ne(op.signbit(x), op.signbit(y))
+    beyond = op.logical_and(op.isinf(y), op.logical_and(apart, op.ne(x, 0)))
+    lost = op.logical_and(op.isinf(x), op.ne(y, 0))
+    return op.where(lost, nan, op.where(beyond, low, found))
 
 
 @rule("fmod.Tensor", "fmod.Scalar")

@@ -109,6 +109,8 @@ def _averaged(
     include: bool,
     divisor: Any,
 ) -> Any:
+    if x.dtype.kind != "f":
+        raise NoRuleError(f"averages of {x.dtype}")
     rank = 2 if "2d" in n.target else 1 if "1d" in n.target else 3
     size = _tuple(size, rank)
     stride, padding = _tuple(stride, rank, size), _tuple(padding, rank)

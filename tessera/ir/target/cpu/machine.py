@@ -19,6 +19,7 @@ _X86 = llvm.get_default_triple().startswith("x86_64")
 def _target() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # for inline assembly
     return llvm.Target.from_default_triple()
 
 

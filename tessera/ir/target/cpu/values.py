@@ -10,8 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.core import assembly
 from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dtype import FORMATS, DType, f32, i32
+from tessera.core.errors import OperandError
+from tessera.core.processor import machine
 from tessera.core.scalar import TESTS
 from tessera.ir.target.cpu.algebra import LlvmAlgebra
 from tessera.ir.target.cpu.instructions import EXTREMES, has_extremes, instruction
@@ -31,6 +34,12 @@ from tessera.ir.target.cpu.types import (
 from tessera.ir.tile.ir import Operation, Tile
 
 _SHORTEST = 4  # lanes of the shortest vectors that the instruction for extremes takes
+
+
+def _quoted(text: str) -> str:
+    """A text within the quotes of LLVM."""
+    plain = (chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode())
+    return "".join(plain)
 
 
 class ValueWriter(QuotientWriter):
@@ -78,6 +87,8 @@ class ValueWriter(QuotientWriter):
         if name == "where":
             t = vector_type(dtypes[1], width)
             return self.put(f"select {vector_of('i1', width)} {xs[0]}, {t} {xs[1]}, {t} {xs[2]}")
+        if name.startswith(assembly.PREFIX):
+            return self.assembly(assembly.found(name), xs, width)
         dtype = dtypes[0]
         if dtype.is_narrow and name not in MOVES:
             return self.widened(name, xs, dtypes, width)
@@ -90,6 +101,27 @@ class ValueWriter(QuotientWriter):
             given = {w: results[w] if w in results else words[w] for w in line.words}
             result = results[line.kept] = self.put(line.text.format(*xs, **given))
         return result
+
+    def assembly(self, c: assembly.Contract, xs: Sequence[str], width: int) -> str:
+        """Inline assembly, lane by lane."""
+        target = machine()
+        why = c.lacks(target)
+        if why is not None:
+            raise OperandError(f"{self.kernel.name}: {why}")
+        kinds, out = [TYPES[d.name] for d in c.takes], TYPES[c.gives.name]
+        call = f'call {out} asm "{_quoted(c.texts[target])}", "{c.constraints(target)}"'
+        made = "poison"
+        for i in range(width):
+            lane = xs if width == 1 else [
+                self.put(f"extractelement {vector_of(k, width)} {x}, i32 {i}")
+                for k, x in zip(kinds, xs, strict=True)
+            ]  # fmt: skip
+            given = ", ".join(f"{k} {x}" for k, x in zip(kinds, lane, strict=True))
+            y = self.put(f"{call}({given})")
+            if width == 1:
+                return y
+            made = self.put(f"insertelement {vector_of(out, width)} {made}, {out} {y}, i32 {i}")
+        return made
 
     def extreme(self, name: str, x: str, y: str, width: int) -> str:
         """The larger or smaller of two vectors: an instruction that knows signs of zeros but not NaN."""

@@ -27,9 +27,11 @@ from triton.language.extra import libdevice
 """
 
 
-def emit(kernel: Kernel, threads: Threads | None = None) -> str:
-    """The module that defines a kernel, under its name."""
-    return _Emitter(kernel, threads or Threads()).text()
+def emit(kernel: Kernel, threads: Threads | None = None, kind: str = "cuda") -> str:
+    """The module that defines a kernel, under its name, for devices of a kind: cuda or hip."""
+    made = _Emitter(kernel, threads or Threads())
+    made.language = {"cuda": "ptx", "hip": "amdgcn"}[kind]
+    return made.text()
 
 
 def scratch_bytes(kernel: Kernel) -> Size:

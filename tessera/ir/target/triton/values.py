@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tessera.core import assembly
 from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dims import product
 from tessera.core.dtype import DType, bool_, f32, f64, i64
@@ -72,6 +73,8 @@ class ValueWriter(MemoryWriter):
 
     def scalar(self, name: str, xs: Sequence[str], dtype: DType) -> str:
         """A scalar op on variables, as an expression."""
+        if name.startswith(assembly.PREFIX):
+            return self.assembly(assembly.found(name), xs)
         base = dtype.base
         row = scalars.TEMPLATES[base.kind].get(name)
         if self.narrow and base is f32 and name in scalars.NARROW:
@@ -90,6 +93,18 @@ class ValueWriter(MemoryWriter):
             if helper in HELPERS:
                 self.used[helper] = None
         return made
+
+    def assembly(self, c: assembly.Contract, xs: Sequence[str]) -> str:
+        """Inline assembly, element by element."""
+        why = c.lacks(self.language)
+        if why is not None:
+            raise OperandError(f"{self.k.name}: {why}")
+        text, where = c.texts[self.language], c.constraints(self.language)
+        given = ", ".join(f"{x}.to({value(d)})" for x, d in zip(xs, c.takes, strict=True))
+        return (
+            f"tl.inline_asm_elementwise({text!r}, {where!r}, [{given}], dtype={value(c.gives)}, "
+            "is_pure=True, pack=1)"
+        )
 
     def _words(self, row: str, d: DType, x: str, *rest: str) -> dict[str, str]:
         words = {"f": value(d), "bits": str(d.bits), "last": str(d.bits - 1)}

@@ -29,6 +29,7 @@ class Writer:
 
     def __init__(self, kernel: Kernel, style: Threads):
         self.k, self.style = kernel, style
+        self.language = "ptx"  # of inline assembly
         self.narrow = style.approximate or stores_narrow(kernel)
         self.lines: list[str] = []
         self.prelude: list[str] = []  # constants and lines of numbers
@@ -120,10 +121,13 @@ class Writer:
 
 
 def stores_narrow(kernel: Kernel) -> bool:
-    """Whether all floats that a kernel stores have 16 bits or fewer."""
+    """Whether a kernel stores floats of 16 bits alone.
+
+    Numbers of 8 bits are often quotients at the middle of two of them, as i8 caches and tests on floats have: an
+    error of 2^-16 is a whole step there, so they are computed as in kernels that store f32 beside them.
+    """
     found = [m.type.dtype.base for m in kernel.parameters if m.writable]
-    floats = [d.bits for d in found if d.kind == "f"]
-    return bool(floats) and max(floats) <= 16
+    return bool(found) and all(d.kind == "f" and d.bits == 16 for d in found)
 
 
 def keeps_padding(before: tuple[int, ...], after: tuple[int, ...]) -> bool:

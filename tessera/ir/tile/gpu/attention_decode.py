@@ -131,9 +131,13 @@ class Join(Forward):
 
 
 def part_block(p: Problem) -> tuple[int, Threads]:
-    """Queries of a block, and how a GPU runs it."""
+    """Queries of a block, and how a GPU runs it.
+
+    Matrix units that take 16 rows round sums in another way than those that take 64.  With a mask, where a chunk of
+    queries has the bits that they have one by one, all blocks have 64 rows: keys are read once all the same.
+    """
     rows = min(padded(by_group(p).queries), 64)
-    if rows == 64:
+    if rows == 64 or (p.mask is not None and p.dtype.bits <= 16):
         return forward_block(p)
     return rows, Threads(4, 2, approximate=True)
 
