@@ -32,7 +32,7 @@ _verify_shares = Deferred("tessera.ir.tile.clashes:verify_shares")
 _shareable = Deferred("tessera.ir.tile.sharing:shareable")
 
 PASSES: Observed[Callable[[Pass, Any], None]] = Observed(
-    "passes", "passes of every level, told with what they made"
+    "passes", "passes of every level, with what they made"
 )
 
 

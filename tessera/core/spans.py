@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from tessera.core.observe import Observed
 
 Told = Callable[[str, str, int, int], None]  # kind, name, begin and end in nanoseconds
-SPANS: Observed[Told] = Observed("spans", "long work: tracing, compiling, tuning; told after it")
+SPANS: Observed[Told] = Observed("spans", "long work: tracing, compiling, tuning")
 
 
 @contextmanager
