@@ -291,6 +291,10 @@ def ranked(rows: list[dict[str, Any]], most: int = 150) -> None:
     print(json.dumps(summary(rows)))
 
 
+def _has(c: Case, only: list[str]) -> bool:
+    return any(o in str(c) for o in only)
+
+
 def main() -> None:
     """Choose a mode."""
     parser = argparse.ArgumentParser(
@@ -301,7 +305,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=0, help="cases that --dry compiles")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--part", default="1/1")
-    parser.add_argument("--only", default="", help="cases whose name has this")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose name has one of these")
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -309,9 +313,9 @@ def main() -> None:
         mode, numbers, folder, out, deadline = json.loads(args.worker)
         work(mode, numbers, Path(folder), Path(out), deadline)
         return
-    cases = [c for c in part_of(all_cases(), args.part) if args.only in str(c)]
+    cases = [c for c in part_of(all_cases(), args.part) if _has(c, args.only)]
     tried = with_candidates()[len(all_cases()) :]
-    tried = [c for c in part_of(tried, args.part) if args.only in str(c)]
+    tried = [c for c in part_of(tried, args.part) if _has(c, args.only)]
     if args.check:
         check([*cases, *tried], args.seconds or 110)
     if args.time:

@@ -1,8 +1,8 @@
 """Whether the loader feeds the CNN of examples/nn without a gap: time that steps wait for batches, from a profile.
 
-    python benchmarks/loader.py [--device cuda] [--steps 200] [--record FILE]
+    python benchmarks/loader.py [--device cuda] [--steps 200] [--workers 1] [--record FILE]
 
-The batches are shuffled and augmented (a shift and noise for each sample, by its own key) by one thread, two batches ahead,
+The batches are shuffled and augmented (a shift and noise for each sample, by its own key) by one thread or as many as it says, two batches ahead,
 and moved to the device there.  What counts: the share of the time that steps wait for a batch (below 0.01), the longest wait
 beside a step, and the time of a step beside one whose batches lie ready (at most 1.05).
 """
@@ -39,10 +39,10 @@ def augmented(x: Any, keys: Any) -> Any:
     return ts.vmap(one)(x, keys)
 
 
-def measure(device: str | None, steps: int) -> dict[str, Any]:
+def measure(device: str | None, steps: int, workers: int) -> dict[str, Any]:
     pictures = digits.digits(np.random.default_rng(0), SAMPLES)
     loader = ts.data.Loader(
-        pictures, BATCH, key=ts.key(0), workers=1, prefetch=2, device=device,
+        pictures, BATCH, key=ts.key(0), workers=workers, prefetch=2, device=device,
         transform=lambda batch, keys: (augmented(batch[0], keys), batch[1]),
     )  # fmt: skip
     model, stats = cnn.build(ts.key(1))
@@ -69,7 +69,7 @@ def measure(device: str | None, steps: int) -> dict[str, Any]:
     batches.close()
     waits = [(s.end - s.begin) / 1e9 for s in p.spans if s.kind == "data"]
     return {
-        "device": device or "cpu", "steps": steps, "batch": BATCH,
+        "device": device or "cpu", "steps": steps, "batch": BATCH, "workers": workers,
         "step_ms_ready": 1e3 * sorted(alone)[1], "step_ms_fed": 1e3 * sorted(fed)[1],
         "fed_over_ready": sorted(fed)[1] / sorted(alone)[1],
         "waiting_share": p.totals["waiting for data"] / p.wall, "waits": len(waits),
@@ -81,9 +81,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
-    made = measure(args.device, args.steps)
+    made = measure(args.device, args.steps, args.workers)
     print(json.dumps(made, indent=1))
     if args.record:
         args.record.write_text(json.dumps(made, indent=1) + "\n")

@@ -13,6 +13,7 @@ from sweep.case import Case
 
 GPU = "tessera.ir.tile.gpu."
 ROWS = (("blocks", "PIECE"), ("rows", "PIECE"), ("rows", "PIECE_WARPS"))
+EACH = (("blocks", "ELEMENTS"), ("blocks", "EACH"))
 CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...], ...]], ...] = (
     ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")), ((16, 4096), (8, 4096), (32, 2048))),
     ("scan: cumsum axis 1 16384x1021 f32", (("scan", "EACH"),), ((16,), (8,))),
@@ -22,6 +23,11 @@ CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...],
     ("select: top 8 of 4096x4096 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
     ("select: top 50 of 64x50304 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
     ("sort: sort 1048576 f32", (("sort", "_BLOCK"), ("sort", "_AT_ONCE")), ((2048, 3), (1024, 4), (512, 3))),
+    ("unary: abs 16777216 f32", EACH, ((2048, 16), (1024, 8), (4096, 8))),
+    ("unary: relu 4099x2053 bf16", EACH, ((2048, 16), (1024, 8), (4096, 16))),
+    ("unary: gelu 16777216 f32", (("blocks", "EACH_LONG"),), ((4,), (16,))),
+    ("random: normal 16777216", (("blocks", "EACH_LONG"),), ((4,), (16,))),
+    ("random: uniform 16777216", (("blocks", "EACH_LONG"),), ((4,), (16,))),
     ("rows: softmax 4096x50304 bf16", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16), (2048, 2048, 8))),
     ("rows: softmax 4096x50304 f32", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
     ("loss: cross entropy gradient 4096x50304 bf16", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),

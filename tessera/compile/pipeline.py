@@ -17,6 +17,7 @@ from tessera.core.deferred import Deferred
 from tessera.transform.decompose import decompose
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
+from tessera.transform.make_moves import make_moves
 from tessera.transform.policies import legalize_policies
 from tessera.transform.refuse_moves import refuse_moves_on_cpu, refuse_moves_on_gpu
 from tessera.transform.simplify import simplify
@@ -95,8 +96,9 @@ CPU: tuple[Pass, ...] = (
 
 GPU: tuple[Pass, ...] = (
     *SHARED,
+    Pass(GRAPH, "make_moves", make_moves, "copy what moves to the host and back, beside the kernels"),
     Pass(GRAPH, "refuse_moves", refuse_moves_on_gpu,
-         "warn of moves to the host, which are not made inside of programs"),
+         "warn of moves to the host that a program does not make"),
     # Before decompose, as on the CPU.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
     # Attention and small updates stay whole: a GPU has kernels for them.

@@ -52,6 +52,14 @@ def random_words(
     return out.reshape(shape)
 
 
+def philox_words(k0: Any, k1: Any, counter: Any, rest: Any, high: bool) -> Array:
+    """Words 0 and 1 of a block, or 2 and 3 if `high`, as a u64; `rest` is the counter's second half."""
+    given = [np.asarray(x, np.uint64) for x in (counter, rest)]
+    made = philox([w for x in given for w in (x & _MASK, x >> _HALF)], (k0, k1))
+    low, above = made[2:] if high else made[:2]
+    return np.asarray(low | above << _HALF)
+
+
 def _column(x: Array, shape: tuple[int, ...]) -> Array:
     """x as a flat u64 array over the shape; one element when x repeats a single one."""
     if x.size and not any(s for s, n in zip(x.strides, x.shape, strict=True) if n > 1):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.core.fma import fma
 from tessera.core.host import special
+from tessera.core.philox import philox_words
 
 Number = bool | int | float | complex
 
@@ -206,6 +208,9 @@ SCALARS = {
         ScalarOp("bits", 1, _bits),
         ScalarOp("from_bits", 1, _from_bits),
         ScalarOp("where", 3, np.where),
+        # Of a key, a counter and the rest of the counter, all u64; made for random_bits.
+        ScalarOp("philox_low", 4, partial(philox_words, high=False)),
+        ScalarOp("philox_high", 4, partial(philox_words, high=True)),
     )
 }
 

@@ -3,7 +3,8 @@
     %1 = state_move(%0) {to = "host"}   ->   the same, and a warning at the user's line
 
 A tensor of a program lies in the memory of its target.  On a CPU that is the host's; from a GPU a result
-leaves when the program is over.  What a derivative keeps is moved inside of programs (ops/offload.py).
+leaves when the program is over.  What comes back within the program was moved before (make_moves), and so
+was what a derivative keeps (ops/offload.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from tessera.ir.graph.ir import Graph, Node
 
 _CPU = "on a CPU the memory of the host is that of the device"
-_GPU = "what a program for a GPU makes stays in the memory of the GPU"
+_GPU = "it is read or returned before it moves back to the device"
 
 
 def refuse_moves_on_cpu(g: Graph) -> Graph:

@@ -22,8 +22,10 @@ from tessera.core.rewrite import Rule, Table
 from tessera.core.scalar import Expr, arg
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import REGISTRY, Op
+from tessera.ops.creation import iota
 from tessera.ops.elementwise import cast
 from tessera.ops.shape import broadcast_to, reshape
+from tessera.transform.draws import DRAWS
 from tessera.transform.gemv_to_row import TURNS
 from tessera.transform.identities import plain
 from tessera.transform.joins import JOINS
@@ -135,7 +137,7 @@ def _reshape_later(n: Node, m: Maker) -> Found:
     if not _has_made(reshape.op, n) or not _is_elementwise(n):
         return None
     shape = n.results[0].shape
-    inner = [_made_by(v, reshape.op) for v in n.operands]
+    inner = [_reshaped(v) for v in n.operands]
     merged = {s.shape for s in inner if s is not None and s.ndim < len(shape)}
     if len(merged) != 1:
         return None
@@ -153,6 +155,13 @@ def _reshape_later(n: Node, m: Maker) -> Found:
             return None
         sources.append(source)
     return _computed(n, m, sources, small, reshape.op.name)
+
+
+def _reshaped(v: Value) -> Value | None:
+    """What v is a reshape of, but for numbers of places: these are made for any shape."""
+    source = _made_by(v, reshape.op)
+    counts = source is not None and source.node is not None and source.node.op is iota.op
+    return None if counts else source
 
 
 def _merged(v: Value, parts: Sequence[Sequence[int]], small: Shape, m: Maker) -> Value | None:
@@ -278,4 +287,4 @@ CASTS: tuple[Rule[Node, Value], ...] = (
     Rule("cast_after_reshape", "reshape(f32(x)) -> f32(reshape(x))", ("reshape",), _cast_after_reshape),
     Rule("cast_before_reshape", "bf16(reshape(x)) -> reshape(bf16(x))", ("cast",), _cast_before_reshape),
 )  # fmt: skip
-ON_GPU: Table[Node, Value] = Table((*TABLE.rules, *CASTS))
+ON_GPU: Table[Node, Value] = Table((*TABLE.rules, *CASTS, *DRAWS))

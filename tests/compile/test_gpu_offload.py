@@ -121,6 +121,45 @@ def test_layers_of_a_scan_are_written_out(lazy: FakeCuda) -> None:
     assert held() == 0
 
 
+def rested(cache: Any, q: Any, k: Any, v: Any) -> Any:
+    """A cache that is on the host while something else is computed, and then goes on."""
+    cache = cache.append(k, v).offload()
+    y = op.tanh(q @ op.swapaxes(q, -1, -2))
+    cache = cache.prefetch()
+    return ts.flash_attention(q, cache), y, cache
+
+
+def test_a_cache_leaves_and_comes_back_within_a_program(lazy: FakeCuda) -> None:
+    """By copies beside the kernels, with the bits of the program that leaves it where it is."""
+    rng = np.random.default_rng(4)
+    q, k, v = (
+        on_gpu(ts.tensor(rng.standard_normal((1, 2, 5, 16)).astype(np.float32))) for _ in range(3)
+    )
+    cache = on_gpu(ts.KVCache.empty(1, 2, 64, 16))
+    f = ts.jit(rested)
+
+    def stays(cache: Any, q: Any, k: Any, v: Any) -> Any:
+        cache = cache.append(k, v)
+        return ts.flash_attention(q, cache), op.tanh(q @ op.swapaxes(q, -1, -2)), cache
+
+    want = bits(ts.jit(stays)(cache, q, k, v))
+    before = gpu().engines.pinned
+    assert bits(f(cache, q, k, v)) == want
+    assert gpu().engines.pinned - before == 2 * 64 * 2 * 16 * 4  # K and V; the length is a number
+    assert held() == 0
+
+
+def test_a_cache_that_is_returned_from_the_host_is_not_moved_and_named() -> None:
+    with gpu_fake.launching_gpus():
+        k = on_gpu(ts.tensor(np.ones((1, 2, 5, 16), np.float32)))
+        cache = on_gpu(ts.KVCache.empty(1, 2, 64, 16))
+        with pytest.warns(
+            RuntimeWarning,
+            match=r"offload: f32\[1,2,64,16\] is not moved: it is read or returned before",
+        ):
+            ts.jit(lambda c, k: c.append(k, k).offload())(cache, k)
+
+
 def test_pinned_memory_is_used_again() -> None:
     with gpu_fake.launching_gpus() as fake:
         ws, x = on_gpu(weights()), on_gpu(rows())

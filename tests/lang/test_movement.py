@@ -82,7 +82,9 @@ def test_what_does_not_move_is_named() -> None:
     assert w.filename == __file__
     with fake_gpu():
         there = ts.tree.map(lambda x: x.to("cuda"), (c, k))
-        with pytest.warns(RuntimeWarning, match="what a program for a GPU makes stays in the"):
+        with pytest.warns(
+            RuntimeWarning, match="is read or returned before it moves back to the device"
+        ):
             ts.jit(f)(*there)
 
 

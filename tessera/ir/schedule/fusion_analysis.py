@@ -12,7 +12,8 @@ from tessera.ir.schedule.views import is_linear_view, is_simple_view
 # About how many operations a scalar op takes, where it is not 1.
 COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "erfc": 24, "sin": 14, "cos": 14, "pow": 30, "div": 4,
          "sqrt": 4, "sigmoid": 16, "rsqrt": 6, "expm1": 14, "log1p": 14,
-         "lgamma": 100, "digamma": 80, "gamma": 120, "erfinv": 100, "erfcinv": 100}  # fmt: skip
+         "lgamma": 100, "digamma": 80, "gamma": 120, "erfinv": 100, "erfcinv": 100,
+         "philox_low": 60, "philox_high": 60}  # fmt: skip
 _PICK = 6  # elements that are read one by one
 _KINDS = FORMATS.keys() - {"c64", "c128"}
 

@@ -35,7 +35,7 @@ KINDS = {
     **dict.fromkeys(("floor_div", "mod", "fmod", "floor", "ceil", "round", "trunc"), "uif"),
     **dict.fromkeys(("and", "or", "xor", "invert"), "bui"),
     **dict.fromkeys(("shift_left", "shift_right"), "ui"),
-    "from_bits": "u",
+    **dict.fromkeys(("from_bits", "philox_low", "philox_high"), "u"),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), "b"),
     **dict.fromkeys(("is_nan", "is_inf", "is_finite", "real"), "uif"),
 }

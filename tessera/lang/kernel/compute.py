@@ -25,7 +25,7 @@ RENAMED = {
     "max": "maximum", "min": "minimum", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor", "invert": "bitwise_not",
 }  # fmt: skip
-_ELSEWHERE = ("where", "real", "imag", "conj", "logaddexp")
+_ELSEWHERE = ("where", "real", "imag", "conj", "logaddexp", "philox_low", "philox_high")
 
 
 def _elementwise(scalar: str) -> None:

@@ -89,7 +89,9 @@ LOOSE = {"digamma": 8.0, "lgamma": 8.0, "gamma": 8.0, "erfcinv": 8.0, "erfinv": 
 # The fill of a mask is no exponent, shift or divisor.
 UNMASKED = {"floor_div", "mod", "fmod", "shift_left", "shift_right", "pow"}
 ELEMENTWISE = sorted(
-    n for n in SCALARS if n not in ("where", "real", "imag", "conj", "nextafter", "fma")
+    n
+    for n in SCALARS
+    if n not in ("where", "real", "imag", "conj", "nextafter", "fma", "philox_low", "philox_high")
 )
 
 

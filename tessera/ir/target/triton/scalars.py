@@ -91,6 +91,8 @@ UNSIGNED = INTEGER | {
     "shift_right": "tl.where({1} < {bits}, {0} >> ({1} & {last}), 0).to({f})",
     "fmod": "{0} % tl.where({1} == 0, 1, {1}).to({f})",
     "mod": "{0} % tl.where({1} == 0, 1, {1}).to({f})",
+    "philox_low": "philox({0}, {1}, {2}, {3}, 0)",
+    "philox_high": "philox({0}, {1}, {2}, {3}, 1)",
     "floor_div": "tl.where({1} == 0, 0, {0} // tl.where({1} == 0, 1, {1}).to({f})).to({f})",
 }
 BOOL = (
@@ -208,6 +210,24 @@ def float_quotient(x, y, i: tl.constexpr, f: tl.constexpr, most: tl.constexpr):
     signed = tl.where(about != 0, whole, copy_sign(plain * 0.0, plain, i, f, most))
     odd = (y == 0) | (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
     return tl.where(odd, tl.floor(plain), signed)
+""",
+    # Words of 32 bits, as core/philox.py has them; key and counter come in 64.
+    "philox": """
+@triton.jit
+def philox(k0, k1, counter, rest, high: tl.constexpr):
+    c0, c1 = counter.to(tl.uint32), (counter >> 32).to(tl.uint32)
+    c2, c3 = rest.to(tl.uint32), (rest >> 32).to(tl.uint32)
+    e0, e1 = k0.to(tl.uint32), k1.to(tl.uint32)
+    m0, m1 = tl.full((), 0xD2511F53, tl.uint64), tl.full((), 0xCD9E8D57, tl.uint64)
+    for _ in tl.static_range(10):
+        p0, p1 = c0.to(tl.uint64) * m0, c2.to(tl.uint64) * m1
+        c0, c1 = (p1 >> 32).to(tl.uint32) ^ c1 ^ e0, p1.to(tl.uint32)
+        c2, c3 = (p0 >> 32).to(tl.uint32) ^ c3 ^ e1, p0.to(tl.uint32)
+        e0 += tl.full((), 0x9E3779B9, tl.uint32)
+        e1 += tl.full((), 0xBB67AE85, tl.uint32)
+    if high:
+        return c2.to(tl.uint64) | (c3.to(tl.uint64) << 32)
+    return c0.to(tl.uint64) | (c1.to(tl.uint64) << 32)
 """,
     "next_after": """
 @triton.jit

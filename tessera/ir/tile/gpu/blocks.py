@@ -13,6 +13,8 @@ ELEMENTS = 4096  # of a tile that passes through registers once
 FEWEST = 128  # columns of a block
 LONGEST = 16384  # columns that one block folds without a loop
 PIECE = 2048  # columns of a longer row that it takes at a time
+EACH = 32  # elements of a thread that has little to do with each
+EACH_LONG = 8  # and of one that computes functions of many instructions, which would have no registers for more
 MANY = 4  # tensors: a thread of a kernel with more has few elements of each
 MULTIPROCESSORS = 132
 ENOUGH = 264  # blocks that keep a GPU busy
@@ -47,12 +49,14 @@ def power(n: Size) -> int:
     return 1 << (int(n) - 1).bit_length() if int(n) > 1 else 1
 
 
-def rows_block(rows: int, columns: int, folds: bool, tensors: int) -> RowsBlock:
+def rows_block(
+    rows: int, columns: int, folds: bool, tensors: int, elements: int = ELEMENTS
+) -> RowsBlock:
     """The block of a kernel of rows that reads and writes so many tensors: whole rows where they are folded."""
     if folds and columns > LONGEST:
         return RowsBlock(1, PIECE)
-    wide = min(power(columns), LONGEST if folds else ELEMENTS)
-    many = max(min(2 * ELEMENTS // wide, power(rows)), 1)
+    wide = min(power(columns), LONGEST if folds else elements)
+    many = max(min(2 * elements // wide, power(rows)), 1)
     if tensors > MANY or (folds and wide < ELEMENTS):
         many = max(1024 // wide, 1)  # more would have no registers, or wait for each other
     while many > 1 and rows // many < ENOUGH:
@@ -72,8 +76,8 @@ def chain_block(columns: int, steps: int, bits: int, reads: int, folds: int) -> 
     return RowsBlock(1, min(power(columns), wide), min(power(steps), most))
 
 
-def warps_for(elements: int, tensors: int = 0) -> int:
-    """How many warps share a tile: 32 elements for each thread, or fewer."""
+def warps_for(elements: int, tensors: int = 0, each: int = EACH) -> int:
+    """How many warps share a tile: so many elements for each thread, or fewer."""
     if tensors > MANY:
         return max(min(elements // 128, 8), 1)
-    return max(min(elements // 1024, 16), 1)
+    return max(min(elements // (32 * each), 16), 1)

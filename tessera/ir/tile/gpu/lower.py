@@ -14,6 +14,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.align_factors import align_factors
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.dots import as_folds
+from tessera.ir.tile.gpu.flat import flat_rows
 from tessera.ir.tile.gpu.primitives import expand_primitive
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.gpu.split_k import is_long, split_k
@@ -61,7 +62,8 @@ def lower_rows(u: Unit) -> Unit:
     """A kernel of rows becomes tiles of rows and columns."""
     if u.made is not None or not isinstance(u.step, schedule.Kernel) or u.step.contracts:
         return u
-    return u.lowered(_alone(u.step, Rows(u.step, u.types)), "rows")
+    flat = flat_rows(u.step, u.types)
+    return u.lowered(_alone(u.step, flat or Rows(u.step, u.types)), "flat" if flat else "rows")
 
 
 def assign_threads(u: Unit) -> Unit:

@@ -18,7 +18,6 @@ from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
 from tessera.ir.tile.gpu.fft import TRANSFORMS
 from tessera.ir.tile.gpu.pooling import POOLS
-from tessera.ir.tile.gpu.random import random_bits
 from tessera.ir.tile.gpu.scan import SCANS
 from tessera.ir.tile.gpu.scatter import scatter_rows
 from tessera.ir.tile.gpu.search import searchsorted
@@ -87,7 +86,6 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     **POOLS,
     **SORTS,
     "topk": topk,
-    "random_bits": random_bits,
     "searchsorted": searchsorted,
     **SCANS,
     **TRANSFORMS,
@@ -101,4 +99,4 @@ def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     return None if own is None else own(step, types)
 
 
-_ALONE = {n: _OWN[n] for n in ("random_bits", "searchsorted", "topk", *SORTS, *POOLS)}
+_ALONE = {n: _OWN[n] for n in ("searchsorted", "topk", *SORTS, *POOLS)}

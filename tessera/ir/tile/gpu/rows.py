@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Dim, Size, symbols
 from tessera.core.evaluate import identity
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Stage
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
+from tessera.ir.tile.gpu import blocks
 from tessera.ir.tile.gpu.blocks import (
     LONGEST,
     PIECE,
@@ -32,6 +34,8 @@ from tessera.ir.tile.gpu.terms import Line, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
 
+_LONG = frozenset(FUNCTIONS) - {"rsqrt"} | {"philox_low", "philox_high"}
+_NATIVE = frozenset(("exp", "exp2", "sigmoid", "tanh", "erf", "erfc"))
 PIECE_WARPS = 4  # of a block that reads long rows piece by piece
 
 
@@ -65,7 +69,10 @@ class Rows:
         folds = any(s.combine for s in self.k.stages)
         if folds and self.block.columns == PIECE:
             return Threads(PIECE_WARPS)
-        return Threads(warps_for(elements, 0 if folds else _tensors(self.k)))
+        if folds:
+            return Threads(warps_for(elements))
+        each = blocks.EACH_LONG if computes_long(self.k) else blocks.EACH
+        return Threads(warps_for(elements, _tensors(self.k), each))
 
     def kernel(self) -> Kernel:
         chains = any(self.folds_columns(s) for s in self.k.stages)
@@ -334,6 +341,21 @@ def _tensors(k: schedule.Kernel) -> int:
     return len(found - {s.name for s in k.stages}) + len(k.outputs)
 
 
+def computes_long(k: schedule.Kernel) -> bool:
+    """Whether a kernel computes a function that takes many instructions, and many registers, at each point.
+
+    Where all that is stored is narrow, some are single instructions of a GPU.
+    """
+    stages = {s.name: s for s in k.stages}
+    floats = [stages[n].dtype.bits for n in k.outputs if stages[n].dtype.kind == "f"]
+    native = _NATIVE if floats and max(floats) <= 16 else frozenset()
+    return any(
+        isinstance(t, schedule.Apply) and t.scalar in _LONG - native
+        for s in k.stages
+        for t in schedule.walk(s.term)
+    )
+
+
 def default_block(k: schedule.Kernel) -> RowsBlock:
     """The block of a kernel of rows."""
     columns = [a.size for s in k.stages for a in (*s.axes[k.rows :], *s.reduced)]
@@ -352,5 +374,7 @@ def default_block(k: schedule.Kernel) -> RowsBlock:
     if not folds and k.rows and _is_turned(k):
         return RowsBlock(min(64, power(rows)), 64)
     widest = max((int(c) for c in columns), default=1)
-    made = rows_block(rows * others, widest, folds, 0 if folds else _tensors(k))
+    long = not folds and computes_long(k)
+    elements = 128 * blocks.EACH_LONG if long else blocks.ELEMENTS
+    made = rows_block(rows * others, widest, folds, 0 if folds else _tensors(k), elements)
     return RowsBlock(min(made.rows, power(rows)), min(made.columns, LONGEST))
