@@ -99,4 +99,4 @@ def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     return None if own is None else own(step, types)
 
 
-_ALONE = {n: _OWN[n] for n in ("searchsorted", "topk", *SORTS, *POOLS)}
+_ALONE = {n: _OWN[n] for n in ("logcumsumexp", "searchsorted", "topk", *SORTS, *POOLS)}
