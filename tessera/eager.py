@@ -26,6 +26,7 @@ from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
 from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
 from tessera.core.flags import flags
+from tessera.core.observe import Observed
 from tessera.core.primitives import is_open
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
@@ -307,12 +308,21 @@ def _refusal(op: Op) -> OperandError:
     )
 
 
-def watch(watcher: Callable[[Op, Kernel], Kernel] | None) -> None:
-    """Have single ops run by what `watcher` makes of them; None ends it."""
-    if watcher is None:
-        run_ops_by(kernel_of)
-    else:
-        run_ops_by(lambda op, *given: watcher(op, kernel_of(op, *given)))
+def _observed_kernel_of(op: Op, *given: Any) -> Kernel:
+    kernel: Kernel = kernel_of(op, *given)
+    for observer in OPS.observers:
+        kernel = observer(op, kernel)
+    return kernel
+
+
+def _choose_kernels() -> None:
+    run_ops_by(_observed_kernel_of if OPS.observers else kernel_of)
+
+
+# (the op, what runs it) -> what runs it while it is observed
+OPS: Observed[Callable[[Op, Kernel], Kernel]] = Observed(
+    "ops", "single ops of eager code", changed=_choose_kernels
+)
 
 
 def _on_gpu(

@@ -17,6 +17,7 @@ from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.flags import flags
 from tessera.core.kernels import Kernels
+from tessera.core.observe import Observed
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.scheduled import with_schedules
 from tessera.ir.graph.verify import verify as verify_graph
@@ -30,7 +31,9 @@ _verify_inside = Deferred("tessera.ir.tile.inside:verify_inside")
 _verify_shares = Deferred("tessera.ir.tile.clashes:verify_shares")
 _shareable = Deferred("tessera.ir.tile.sharing:shareable")
 
-Observer = Callable[[Pass, Any], None]  # told of every pass that ran, with what it made
+PASSES: Observed[Callable[[Pass, Any], None]] = Observed(
+    "passes", "passes of every level, with what they made"
+)
 
 
 class Driver:
@@ -86,8 +89,7 @@ class Driver:
             if flags().verify:
                 self.verify(made)
         self._write(p, made, seconds)
-        for tell in OBSERVERS:
-            tell(p, made)
+        PASSES.tell(p, made)
         return made
 
     # The record
@@ -157,6 +159,3 @@ class Driver:
             _verify_shares(c.launch.kernel, _shareable(c.launch.kernel))
         if c.text.startswith(("import ", "from ")):  # Triton and Gluon are Python
             ast.parse(c.text)
-
-
-OBSERVERS: list[Observer] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.core.observe import Observed
 from tessera.core.source import warn_caller
 from tessera.ir.graph.interp import KernelOf, Plan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
@@ -53,6 +53,12 @@ def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
         )
 
 
+# (what runs it, the executable, inputs) -> outputs
+REFERENCES: Observed[Callable[..., list[Array]]] = Observed(
+    "references", "runs of programs by the references of their ops"
+)
+
+
 class Executable:
     """A compiled graph, run by the references of its ops, and the record of how it was made."""
 
@@ -95,6 +101,12 @@ class Executable:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for these inputs."""
+        if REFERENCES.observers:
+            outs: list[Array] = REFERENCES.around(Executable._run)(self, inputs)
+            return outs
+        return self._run(inputs)
+
+    def _run(self, inputs: Sequence[Array]) -> list[Array]:
         xs = [*inputs, *self._captured] if self._captured else inputs
         if self._plan is not None:
             return self._plan.run(xs)
@@ -103,22 +115,3 @@ class Executable:
         if plan is None:
             plan = self._sized[key] = specialise(self.graph, key, self.kernel_of)
         return plan.run(xs)
-
-
-Ran = Callable[[Executable, int, int], None]
-_usual = Executable.run
-
-
-def watch(tell: Ran | None) -> None:
-    """Tell of every run by references, with its begin and end in nanoseconds; None ends it."""
-    if tell is None:
-        Executable.run = _usual  # type: ignore[method-assign]
-        return
-
-    def run(self: Executable, inputs: Sequence[Array]) -> list[Array]:
-        begin = time.perf_counter_ns()
-        outs = _usual(self, inputs)
-        tell(self, begin, time.perf_counter_ns())
-        return outs
-
-    Executable.run = run  # type: ignore[method-assign]

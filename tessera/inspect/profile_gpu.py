@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.program import MOVES, RUNS, SERIES, GpuProgram
 from tessera.core.types import TensorType
 from tessera.ir.schedule.memory import Access, MemoryPlan
 from tessera.runtime.cuda import nvtx
@@ -130,15 +130,15 @@ class GpuRecorder:
 
     def start(self) -> None:
         """Watch programs."""
-        on: Any = GpuProgram
-        on.run = lambda p, *xs: self._run(p, *xs)
-        on.launch = lambda p, s, cells: self._launch(p, s, cells)
-        on.move = lambda p, *xs: self._move(p, *xs)
+        RUNS.add(self._run)
+        SERIES.add(self._launch)
+        MOVES.add(self._move)
 
     def stop(self) -> None:
         """Let programs run unwatched again, when all of them are done."""
-        on: Any = GpuProgram
-        on.run, on.launch, on.move = _usual_run, _usual_launch, _usual_move
+        RUNS.remove(self._run)
+        SERIES.remove(self._launch)
+        MOVES.remove(self._move)
         for d in self._devices.values():
             d.gpu.synchronize()
 
@@ -147,20 +147,22 @@ class GpuRecorder:
         found = [x for d in self._devices.values() for x in d.resolve().items()]
         return [(run, engine, ran) for (run, engine), ran in found]
 
-    def _run(self, p: GpuProgram, *xs: Any) -> Any:
+    def _run(self, run: Callable[..., Any], p: GpuProgram, *xs: Any) -> Any:
         begin = _now()
         around = getattr(self._now, "run", None)  # a region runs inside of another program
         self._now.run = Run(p, self._callers())
         try:
             with nvtx.named(p.p.name):
-                return _usual_run(p, *xs)
+                return run(p, *xs)
         finally:
             self._now.run = around
             self._note("enqueue", p.p.name, begin, _now())
 
-    def _launch(self, p: GpuProgram, s: Any, cells: Sequence[int]) -> None:
+    def _launch(
+        self, run: Callable[..., None], p: GpuProgram, s: Any, cells: Sequence[int]
+    ) -> None:
         if p.gpu.capturing:  # events would be part of the graph
-            _usual_launch(p, s, cells)
+            run(p, s, cells)
             return
         with self._lock:
             if p not in self._numbers:
@@ -176,19 +178,17 @@ class GpuRecorder:
     def _device(self, gpu: Gpu) -> Device:
         return self._devices.get(gpu) or self._devices.setdefault(gpu, Device(gpu))
 
-    def _move(self, p: GpuProgram, access: Access, step: Any, *rest: Any) -> None:
+    def _move(
+        self, move: Callable[..., None], p: GpuProgram, access: Access, step: Any, *rest: Any
+    ) -> None:
         with self._lock:
             device, engines = self._device(p.gpu), p.gpu.engines
             times: list[tuple[Event, Event]] = []
             engines.times = times
             try:
                 with nvtx.named(access.name):
-                    _usual_move(p, access, step, *rest)
+                    move(p, access, step, *rest)
             finally:
                 engines.times = None
             for value, (begin, end) in zip(step.copies, times, strict=True):
                 device.copied(self._now.run, step.engine, p.moves[step.engine, value], begin, end)
-
-
-_usual_run, _usual_launch = GpuProgram.run, GpuProgram.launch
-_usual_move = GpuProgram.move

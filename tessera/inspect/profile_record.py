@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from tessera import eager
-from tessera.compile import executable
-from tessera.compile.cpu import bound_program
-from tessera.compile.cpu.bound_program import Prepared, Run
-from tessera.compile.executable import Executable
+from tessera.compile.cpu.bound_program import PROGRAMS, Prepared, Run
+from tessera.compile.executable import REFERENCES, Executable
 from tessera.core.errors import OperandError
+from tessera.core.observe import Observed
 from tessera.core.source import callers
-from tessera.core.spans import LISTENERS
+from tessera.core.spans import SPANS
+from tessera.eager import OPS
 from tessera.inspect.profile_gpu import GpuRecorder, OnGpu
 from tessera.inspect.profile_program import Watched
 from tessera.ir.graph.op import Op
-from tessera.lang import observe
-from tessera.runtime import kernel
-from tessera.runtime.kernel import CompiledKernel
+from tessera.lang.jit import Jitted
+from tessera.lang.observe import CALLS
+from tessera.runtime.kernel import LAUNCHES, CompiledKernel
 from tessera.runtime.stamps import Array
 
 Stack = tuple[tuple[CodeType, int], ...]
@@ -58,13 +57,9 @@ class Recorder:
             raise OperandError("profile: a profile is on already; end it before another begins")
         Recorder._on = self
         self._base = _outer(sys._getframe(1))
-        bound_program.watch(self._program)
-        eager.watch(self._op)
-        kernel.watch(self._launched)
-        executable.watch(self._referred)
-        observe.watch(self._called)
+        for kind, observer in self._observers():
+            kind.add(observer)
         self._gpus.start()
-        LISTENERS.append(self._told)
         self.thread = threading.get_ident()
         self.begin = _now()
 
@@ -72,12 +67,8 @@ class Recorder:
         """Let programs run unwatched again; what a GPU still has to do is part of the profile."""
         self._gpus.stop()
         self.end = _now()
-        LISTENERS.remove(self._told)
-        observe.watch(None)
-        executable.watch(None)
-        kernel.watch(None)
-        eager.watch(None)
-        bound_program.watch(None)
+        for kind, observer in self._observers():
+            kind.remove(observer)
         self._base = Recorder._on = None
         for run, engine, ran in self._gpus.ran():
             on = OnGpu(run.program, engine)
@@ -85,6 +76,12 @@ class Recorder:
             self.noted.append(
                 Noted("device", on.name, first, last, on.device, run.stack, (on, ran))
             )
+
+    def _observers(self) -> Sequence[tuple[Observed[Any], Callable[..., Any]]]:
+        return (
+            (PROGRAMS, self._program), (OPS, self._op), (LAUNCHES, self._launched),
+            (REFERENCES, self._referred), (CALLS, self._called), (SPANS, self._told),
+        )  # fmt: skip
 
     def _note(self, kind: str, name: str, begin: int, end: int, what: Any = None) -> None:
         stack = callers(self._base)
@@ -121,17 +118,26 @@ class Recorder:
         return timed
 
     def _launched(
-        self, k: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None,
-        begin: int, end: int,
+        self, run: Callable[..., None], k: CompiledKernel, arrays: Sequence[Array],
+        sizes: Mapping[str, int] | None,
     ) -> None:  # fmt: skip
-        moved = sum(a.nbytes for a in arrays)
+        begin = _now()
+        run(k, arrays, sizes)
+        end, moved = _now(), sum(a.nbytes for a in arrays)
         self._note("launch", k.name, begin, end, (k.source, dict(sizes or {}), moved))
 
-    def _referred(self, e: Executable, begin: int, end: int) -> None:
-        self._note("references", e.graph.name, begin, end)
+    def _referred(self, run: Callable[..., Any], e: Executable, xs: Sequence[Array]) -> list[Array]:
+        begin = _now()
+        outs: list[Array] = run(e, xs)
+        self._note("references", e.graph.name, begin, _now())
+        return outs
 
-    def _called(self, name: str, begin: int, end: int) -> None:
-        self._note("call", name, begin, end)
+    def _called(self, call: Callable[..., Any], f: Jitted, args: Any, kwargs: Any) -> Any:
+        begin = _now()
+        try:
+            return call(f, args, kwargs)
+        finally:
+            self._note("call", f.name, begin, _now())
 
     def _told(self, kind: str, name: str, begin: int, end: int) -> None:
         self._note(kind, name, begin, end)

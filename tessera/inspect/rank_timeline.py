@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.ranks import Array, Engine, engine, start_on
-from tessera.core.spans import LISTENERS
+from tessera.core.spans import SPANS
 from tessera.lang.jit import Jitted
-from tessera.lang.observe import observed
+from tessera.lang.observe import CALLS
 
 MOST = 20_000  # spans of a rank, beyond which a page would be slow to open
 _now = time.perf_counter_ns
@@ -55,10 +55,10 @@ def rank_recorded(folder: str) -> Iterator[None]:
     builds: list[list[Any]] = []
     start_on(_Timed(engine(), exchanges))
 
-    def around(f: Jitted, call: Any, args: Any, kwargs: Any) -> Any:
+    def around(call: Any, f: Jitted, args: Any, kwargs: Any) -> Any:
         begin = _now()
         try:
-            return call(f, *args, **kwargs)
+            return call(f, args, kwargs)
         finally:
             programs.append([f.name, begin, _now()])
 
@@ -66,12 +66,10 @@ def rank_recorded(folder: str) -> Iterator[None]:
         builds.append([f"{kind} {name}", begin, end])
 
     begin = _now()
-    LISTENERS.append(built)
     try:
-        with observed(around):
+        with SPANS.by(built), CALLS.by(around):
             yield
     finally:
-        LISTENERS.remove(built)
         told = {
             "rank": engine().rank, "begin": begin, "end": _now(),
             "programs": programs[:MOST], "exchanges": exchanges[:MOST], "builds": builds[:MOST],

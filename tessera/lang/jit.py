@@ -67,6 +67,7 @@ from tessera.lang.donation import run_donating, tell_kept
 from tessera.lang.habits import FunctionHabits
 from tessera.lang.lowered import Lowered
 from tessera.lang.methods import BoundMethod
+from tessera.lang.observe import CALLS
 from tessera.lang.results import Returns
 from tessera.lang.schedules import schedules_of
 from tessera.lang.shortcut import follow
@@ -162,6 +163,11 @@ class Jitted(FunctionHabits):
         self._returns = Returns(f, self._name, self._signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if CALLS.observers and current_builder() is None:
+            return CALLS.around(Jitted._call)(self, args, kwargs)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             stream = current_stream()
             if stream is None and current_builder() is None:
@@ -382,11 +388,8 @@ class Jitted(FunctionHabits):
 
     def _donated(self, c: Call) -> tuple[int, ...]:
         """The numbers of the tensors in arguments that are donated."""
-        names = [
-            name
-            for name, s in zip(c.names, c.structure.children, strict=True)
-            for _ in range(s.count)
-        ]
+        parts = zip(c.names, c.structure.children, strict=True)
+        names = [name for name, s in parts for _ in range(s.count)]
         owners = [n for n, x in zip(names, c.leaves, strict=True) if is_tensor(x)]
         return tuple(i for i, n in enumerate(owners) if n in self._donate)
 

@@ -19,7 +19,7 @@ from tessera.core.source import warn_caller
 from tessera.ir.graph.ir import Graph, Value, data_of, on_host
 from tessera.ir.graph.text import parse_graph, print_graph
 from tessera.lang.jit import Jitted
-from tessera.lang.observe import observed
+from tessera.lang.observe import CALLS
 from tessera.replay.file import Array, Called, OpTold, Record, Told, Writer, places
 from tessera.replay.ops import is_repeatable, ways_of
 
@@ -43,7 +43,7 @@ class Recording:
         """What has been recorded so far."""
         return self._file.record
 
-    def around(self, f: Jitted, call: Any, args: Any, kwargs: Any) -> Any:
+    def around(self, call: Any, f: Jitted, args: Any, kwargs: Any) -> Any:
         """A call, recorded."""
         executable, tensors = f.program(*args, **kwargs)
         target, numerics = f.mode_of(tensors)
@@ -52,7 +52,7 @@ class Recording:
         given = [
             np.array(on_host(x)) for x in (*(data_of(v, "record") for v in tensors), *captured)
         ]
-        result = call(f, *args, **kwargs)
+        result = call(f, args, kwargs)
         outs = [np.asarray(on_host(x.storage)) for x in tree.leaves(result) if isinstance(x, Value)]
         with self._lock:
             self._file.record.calls.append(self._called(f.name, g, given, outs, target, numerics))
@@ -119,7 +119,7 @@ class Recording:
 def _recording(path: str | os.PathLike[str], ops: bool) -> Iterator[Recording]:
     r = Recording(path, ops)
     try:
-        with observed(r.around):
+        with CALLS.by(r.around):
             yield r
     finally:
         r.close()

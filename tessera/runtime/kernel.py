@@ -6,7 +6,6 @@ import ctypes
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
+from tessera.core.observe import Observed
 from tessera.ir.target.cpu.entry import Entry, Parameter, Program
 from tessera.runtime.allocator import blocks, blocks_source
 from tessera.runtime.code import Source, load, load_all
@@ -27,6 +27,12 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400  # bits of ndarray.flags.num
 _MOST_SHAPES = 1024  # how many launches a kernel remembers
+
+
+# (what runs it, the kernel, arrays, sizes) -> None
+LAUNCHES: Observed[Callable[..., None]] = Observed(
+    "launches", "launches of single kernels on the CPU"
+)
 
 
 class CompiledKernel:
@@ -46,6 +52,12 @@ class CompiledKernel:
 
         A caller that knows the symbolic sizes gives them: the arrays of one kernel may not tell.
         """
+        if LAUNCHES.observers:
+            LAUNCHES.around(CompiledKernel._run)(self, arrays, sizes)
+        else:
+            self._run(arrays, sizes)
+
+    def _run(self, arrays: Sequence[Array], sizes: Mapping[str, int] | None) -> None:
         try:
             for a, (dtype, flags) in zip(arrays, self._wanted, strict=True):
                 if a.dtype is not dtype or a.flags.num & flags != flags:
@@ -99,26 +111,6 @@ class CompiledKernel:
                     f"{self.name}: {p.name} is not {_word(absent)}, expected {p} in row-major "
                     "order and aligned; pass a copy"
                 )
-
-
-Launched = Callable[[CompiledKernel, Sequence[Array], "Mapping[str, int] | None", int, int], None]
-_usual = CompiledKernel.run
-
-
-def watch(tell: Launched | None) -> None:
-    """Tell of every launch of a single kernel, with its begin and end in nanoseconds; None ends it."""
-    if tell is None:
-        CompiledKernel.run = _usual  # type: ignore[method-assign]
-        return
-
-    def run(
-        self: CompiledKernel, arrays: Sequence[Array], sizes: Mapping[str, int] | None = None
-    ) -> None:
-        begin = time.perf_counter_ns()
-        _usual(self, arrays, sizes)
-        tell(self, arrays, sizes, begin, time.perf_counter_ns())
-
-    CompiledKernel.run = run  # type: ignore[method-assign]
 
 
 def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:

@@ -52,9 +52,8 @@ def traced() -> Graph:
 def ran() -> Iterator[list[tuple[Pass, Any]]]:
     """The passes that run, each with what it made."""
     found: list[tuple[Pass, Any]] = []
-    driver.OBSERVERS.append(tell := lambda p, made: found.append((p, made)))
-    yield found
-    driver.OBSERVERS.remove(tell)
+    with driver.PASSES.by(lambda p, made: found.append((p, made))):
+        yield found
 
 
 # The lines

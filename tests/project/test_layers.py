@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tessera.compile import artifact
+from tessera.core.observe import Observed
 from tessera.core.provided import Provided
 
 ROOT = Path(__file__).parents[2] / "tessera"
@@ -234,7 +235,6 @@ def test_the_key_of_an_artefact_has_the_sources_that_the_compiler_imports() -> N
 
 # Module-level state that changes after import, by file: caches, the pool of threads, flags of the process.
 GLOBALS = {
-    "compile/cpu/bound_program.py",  # the watcher of programs
     "core/call_guard.py",  # whether compiled calls are counted
     "core/flags.py",  # defaults from the environment
     "core/garbage.py",  # collector paused by how many
@@ -269,3 +269,43 @@ def test_every_slot_is_provided_and_documented() -> None:
     for slot in Provided.slots.values():
         assert slot.value is not None, slot.name
         assert f"| {slot.name} | {slot.doc} |" in text, slot.name
+
+
+def test_every_kind_of_work_that_can_be_observed_is_documented() -> None:
+    text = (ROOT.parent / "docs" / "compiler.md").read_text()
+    for kind in Observed.kinds.values():
+        assert f"| {kind.name} | {kind.doc} |" in text, kind.name
+
+
+def replaced(tree: ast.Module) -> Iterator[str]:
+    """Attributes of imported names, and of classes outside of themselves, that functions assign to."""
+    known = {
+        a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names
+    }
+    known |= {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
+    for n in ast.walk(tree):
+        if isinstance(n, ast.AnnAssign | ast.Assign) and isinstance(n.value, ast.Name):
+            targets = n.targets if isinstance(n, ast.Assign) else [n.target]
+            if n.value.id in known:  # another name for one of them
+                known |= {t.id for t in targets if isinstance(t, ast.Name)}
+    for n in ast.walk(tree):
+        for t in n.targets if isinstance(n, ast.Assign) else ():
+            for x in t.elts if isinstance(t, ast.Tuple) else [t]:
+                if isinstance(x, ast.Attribute) and isinstance(x.value, ast.Name):
+                    if x.value.id in known:
+                        yield f"{x.value.id}.{x.attr}"
+
+
+# Fields of a class or of a local of threads; none of them is a method.
+FIELDS = {"Recorder._on", "DECISIONS.same", "LIVE.session", "ASIDE.stream"}
+
+
+@every_file
+def test_no_method_is_replaced_from_outside(path: Path) -> None:
+    """What wants to see calls, launches or passes is an observer (core/observe.py)."""
+    assert set(replaced(parsed(path))) <= FIELDS
+
+
+def test_replaced_methods_are_found() -> None:
+    text = "from a import B\nc: object = B\ndef f():\n    B.run = 1\n    c.go, d.x = 2, 3\n"
+    assert list(replaced(ast.parse(text))) == ["B.run", "c.go"]

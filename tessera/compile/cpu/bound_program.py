@@ -17,8 +17,8 @@ import numpy as np
 
 from tessera.compile.artifact import Call, Image
 from tessera.compile.slots import Layout, Slots
-from tessera.core import call_guard
 from tessera.core.errors import out_of_memory
+from tessera.core.observe import Observed
 from tessera.core.types import TensorType
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
@@ -76,12 +76,12 @@ class Prepared(Slots):
         self.quick: Series | None = None  # all that a run does
         self._segments = self._segmented(steps)
         self.own: Run = self._quick() or self._general
-        self.run = self._begun()
-
-    def _begun(self) -> Run:
-        """What runs the program, which those who watch may change."""
+        self.run = self.observed()
         _ALL.add(self)
-        return self.own if _watcher is None else _watcher(self)
+
+    def observed(self) -> Run:
+        """What runs the program now."""
+        return PROGRAMS.observers[-1](self) if PROGRAMS.observers else self.own
 
     # Steps
 
@@ -353,20 +353,17 @@ class Prepared(Slots):
 
 
 _ALL: WeakSet[Prepared] = WeakSet()
-_watcher: Callable[[Prepared], Run] | None = None
 
 
-def watch(watcher: Callable[[Prepared], Run] | None) -> None:
-    """Have programs, those there are and those to come, run by what `watcher` makes of each; None ends it.
-
-    Unobserved programs pay nothing.
-    """
-    global _watcher
-    if (watcher is None) != (_watcher is None):  # compiled calls would not be seen
-        (call_guard.end if watcher is None else call_guard.begin)()
-    _watcher = watcher
+def _tell_all() -> None:
     for p in list(_ALL):
-        p.run = p.own if watcher is None else watcher(p)
+        p.run = p.observed()
+
+
+# What runs a program while it is observed; the last observer counts.
+PROGRAMS: Observed[Callable[[Prepared], Run]] = Observed(
+    "programs", "programs on the CPU, those there are and those to come", True, _tell_all
+)
 
 
 def _meet(some: Sequence[Extent], others: Sequence[Extent]) -> bool:

@@ -22,6 +22,7 @@ from tessera.compile.gpu.tma_tile import parameters
 from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
+from tessera.core.observe import Observed
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import Access, numbered, plan_memory, size_of
@@ -54,6 +55,20 @@ class _Spot:
 def build_code(sources: Sequence[Source]) -> list[Code]:
     """Build Triton sources, side by side; what the store has is read from there."""
     return build(sources)
+
+
+# Each takes what does the work, the program, and what the work takes.
+RUNS: Observed[Callable[..., Any]] = Observed("GPU runs", "runs of programs on a GPU")
+SERIES: Observed[Callable[..., None]] = Observed(
+    "GPU launches", "kernels of a program that follow each other on a GPU"
+)
+MOVES: Observed[Callable[..., None]] = Observed(
+    "GPU moves", "copies of a program between a GPU and the host"
+)
+
+
+def _launch(p: GpuProgram, s: Launcher, cells: Sequence[int]) -> None:
+    s.run(cells)
 
 
 class GpuProgram(Slots):
@@ -213,6 +228,14 @@ class GpuProgram(Slots):
         self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray] = NOWHERE
     ) -> list[DeviceArray]:
         """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
+        if RUNS.observers:
+            outs: list[DeviceArray] = RUNS.around(GpuProgram._run)(self, inputs, into)
+            return outs
+        return self._run(inputs, into)
+
+    def _run(
+        self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray]
+    ) -> list[DeviceArray]:
         if self._plain is not None and not into:
             launcher, cells = self._plain
             all_held = [*inputs, *self._held, *[self._empty(x) for x in self._made]]
@@ -303,8 +326,11 @@ class GpuProgram(Slots):
         )
 
     def launch(self, s: Launcher, cells: Sequence[int]) -> None:
-        """Launch kernels that follow each other; a profile launches them one by one."""
-        s.run(cells)
+        """Launch kernels that follow each other."""
+        if SERIES.observers:
+            SERIES.around(_launch)(self, s, cells)
+        else:
+            s.run(cells)
 
     def _empty(self, x: _Spot) -> DeviceArray:
         block = self.gpu.pool.alloc(x.size)
@@ -326,7 +352,16 @@ class GpuProgram(Slots):
         self, access: Access, step: offload.Put | offload.Get, moving: offload.Moving,
         held: list[Any], arena: Any,
     ) -> None:  # fmt: skip
-        """Begin copies between the device and the host; a profile takes their time."""
+        """Begin copies between the device and the host."""
+        if MOVES.observers:
+            MOVES.around(GpuProgram._move)(self, access, step, moving, held, arena)
+        else:
+            self._move(access, step, moving, held, arena)
+
+    def _move(
+        self, access: Access, step: offload.Put | offload.Get, moving: offload.Moving,
+        held: list[Any], arena: Any,
+    ) -> None:  # fmt: skip
         made = step.run(lambda n: self._array(self._spot(n), held, arena), moving)
         for n, x in zip(access.writes, made, strict=False):
             held[self._places[n][0]] = x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.core.dtype import as_dtype, bool_
+from tessera.core.dtype import FORMATS, as_dtype, bool_
 from tessera.interop.jax.rules.table import RULES, Params, rule
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
@@ -13,12 +13,12 @@ from tessera.ops.reinterpret import bitcast
 
 _SAME = """add sub mul atan2 pow nextafter eq ne lt le gt ge neg sign floor ceil exp exp2 log log1p expm1
 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sqrt rsqrt cbrt erf erfc lgamma digamma abs
-square conj real imag stop_gradient"""
+square real imag stop_gradient"""
 _OTHER = {
     "max": "maximum", "min": "minimum", "rem": "fmod", "logistic": "sigmoid", "erf_inv": "erfinv",
     "and": "bitwise_and",
     "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert", "shift_left": "bitwise_left_shift",
-    "shift_right_arithmetic": "bitwise_right_shift", "is_finite": "isfinite", "complex": "complex",
+    "is_finite": "isfinite", "complex": "complex",
     "logaddexp": "logaddexp",
     "add_any": "add",
 }  # fmt: skip
@@ -32,6 +32,21 @@ for _name in _SAME.split():
     RULES[_name] = _plain(getattr(op, _name))
 for _name, _ours in _OTHER.items():
     RULES[_name] = _plain(getattr(op, _ours))
+
+
+@rule("conj")
+def _conj(p: Params, x: Value) -> Value:
+    """Of a real number, too, a complex one."""
+    return op.conj(x) if x.dtype.kind == "c" else op.complex(x, op.zeros_like(x))
+
+
+@rule("shift_right_arithmetic")
+def _shift_right(p: Params, x: Value, by: Value) -> Value:
+    """Whatever the type, the first bit is a sign."""
+    if x.dtype.kind == "i":
+        return op.bitwise_right_shift(x, by)
+    signed = FORMATS[f"i{x.dtype.bits}"]
+    return bitcast(op.bitwise_right_shift(bitcast(x, signed), bitcast(by, signed)), x.dtype)
 
 
 @rule("lt_to")

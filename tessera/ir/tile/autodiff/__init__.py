@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.prune import prune
-from tessera.ir.tile.autodiff.rules import Slopes, no_rule
+from tessera.ir.tile.autodiff.rules import Slopes
 from tessera.ir.tile.autodiff.synchronous import synchronous
+from tessera.ir.tile.autodiff.through_scratch import through_scratch
 from tessera.ir.tile.autodiff.write import Writer
-from tessera.ir.tile.ir import Kernel, walk
+from tessera.ir.tile.ir import Kernel, Memory, walk
 from tessera.ir.tile.serial import serialised
 
 
@@ -50,7 +51,11 @@ def reverse(
     kernel = synchronous(kernel)
     w = Writer(kernel, count, wanted, given, slopes)
     made = prune(w.kernel_back())
-    _demand_known(made, w)
+    if needed := _unknown(made, w):
+        kernel = through_scratch(kernel, needed, count)
+        w = Writer(kernel, count, wanted, given, slopes)
+        made = prune(w.kernel_back())
+        assert not _unknown(made, w), needed
     zeros = [m for m, p in w.places.items() if p.partial]
     first = len(kernel.parameters[:count]) + sum(given) + len(zeros)
     results = [m for i, m in enumerate(made.parameters) if m.writable or i >= first]
@@ -64,9 +69,8 @@ def reverse(
     return Reversed(made, tuple(w.gradients[m].type for m in zeros), tuple(found))
 
 
-def _demand_known(made: Kernel, w: Writer) -> None:
-    """Raise RuleError where a derivative needs what a load saw that cannot be repeated."""
-    for op in walk(made.body):
-        for t in op.results:
-            if (load := w.unknown.get(t)) is not None:
-                raise no_rule(load, "a load after a store to the same tensor, but to add to it,")
+def _unknown(made: Kernel, w: Writer) -> list[Memory]:
+    """Tensors of which a derivative needs what was loaded after a store, which cannot be loaded again."""
+    loads = (w.unknown.get(t) for op in walk(made.body) for t in op.results)
+    found = dict.fromkeys(op.memory for op in loads if op is not None and op.memory is not None)
+    return list(found)

@@ -6,7 +6,7 @@
 A load's cotangent is stored to the gradient of its memory, and a store's is loaded from the cotangent of its
 memory.  What a loop carries is kept in scratch for every turn; scratch that turns out to be read by nobody is
 removed afterwards (prune.py).  A loop that data end counts its turns; where no size bounds them, what it
-carries into a turn is computed again from its start.
+carries is kept at some turns, and computed again from there.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.core.dims import Dim, Size, larger, substitute, symbol, symbols
+from tessera.core.dims import Dim, Size, Symbol, larger, substitute, symbol, symbols
 from tessera.core.dtype import DType, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.activity import moving
 from tessera.ir.tile.autodiff.boxes import Box
+from tessera.ir.tile.autodiff.checkpoints import Checkpoints
 from tessera.ir.tile.autodiff.memories import LOADS, changing, check_stores, stale_loads
 from tessera.ir.tile.autodiff.padding import ends_of
 from tessera.ir.tile.autodiff.plan import accesses, ends_by_data, meets_once, place_of
 from tessera.ir.tile.autodiff.rules import RULES, Slopes, inside, no_rule
+from tessera.ir.tile.autodiff.through_scratch import fill
 from tessera.ir.tile.autodiff.upper_bound import most
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile, walk
 
 _SKIPPED = frozenset(("prefetch", "barrier"))
 _MOST = 1 << 30  # turns of a loop that no size bounds
+SLOTS = 256  # checkpoints of a loop that no size bounds, at each of two distances
 Turn = tuple[Size, Tile | None]  # the number of a turn: a size, and what data add to it
 
 
@@ -114,18 +117,40 @@ class Writer:
             return tuple(self.size(n) for n in x)
         return substitute(x, self.sizes) if isinstance(x, Dim) else x
 
-    def shift(self, x: Size, op: Operation | None = None) -> Tile | None:
+    def shift(self, x: Size) -> Tile | None:
         """What data add to a position."""
         found: Tile | None = None
         for name in sorted(symbols(x) & self.shifts.keys()):
             factor = substitute(x, {name: 1}) - substitute(x, {name: 0})
             if not isinstance(factor, int) or name in symbols(x - factor * symbol(name)):
-                what = "a place that is not linear in the counter of a loop that data end"
-                raise no_rule(op, what)
+                return self.b.apply("sub", self.number(x), self.b.index(self.size(x)))
             by = self.shifts[name]
             by = by if factor == 1 else self.b.apply("mul", by, self.b.full(i64, (), factor))
             found = by if found is None else self.b.apply("add", found, by)
         return found
+
+    def number(self, x: Size) -> Tile:
+        """A position as a tile, computed from counters that data shift."""
+        if not symbols(x) & self.shifts.keys():
+            return self.b.index(self.size(x))
+        assert isinstance(x, Dim)
+        total: Tile | None = None
+        for monomial, factor in x.terms:
+            term = self.b.full(i64, (), factor)
+            for atom, power in monomial:
+                for _ in range(power):
+                    term = self.b.apply("mul", term, self._atom(atom))
+            total = term if total is None else self.b.apply("add", total, term)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Any) -> Tile:
+        if isinstance(atom, Symbol):
+            at = self.b.index(self.size(symbol(atom.name)))
+            by = self.shifts.get(atom.name)
+            return at if by is None else self.b.apply("add", at, by)
+        names = {"//": "floor_div", "%": "mod", "max": "max", "min": "min"}
+        return self.b.apply(names[atom.function], self.number(atom.left), self.number(atom.right))
 
     def index(self, x: Size, shape: Sequence[int], axis: int | None = None) -> Tile:
         """A position, and those after it along an axis."""
@@ -139,7 +164,7 @@ class Writer:
         if axes := a.get("picked", ()):
             picked = dict(zip(axes, map(self.tiles.get, op.operands[-len(axes) :]), strict=True))
         for i, at in enumerate(a["at"]):
-            if (by := self.shift(at, op)) is not None:
+            if (by := self.shift(at)) is not None:
                 picked[i] = self.b.apply("add", picked[i], by) if i in picked else by
         return Box(self.size(a["at"]), a["extent"], a["axes"], a["masked"], picked)
 
@@ -317,9 +342,10 @@ class Writer:
         outer, count = self.cts, self.counts.get(op)
         turns = _bound(a, self._counters()) if count is not None else self._fixed(op, _turns(a))
         last = None if count is None else b.apply("sub", count, b.full(i64, (), 1))
+        kept = self._checkpoints(op, block, count) if self.saved[op] is None else None
         with b.loop(0, _MOST if turns is None else turns, 1, before, count) as loop:
             self._turn_back(op, loop.variable, turns, last)
-            state = self._state(op, block, loop.variable, last)
+            state = self._state(op, block, kept)
             self.tiles.update(zip(block.arguments, state, strict=True))
             self.forward(block)
             self.cts = {}
@@ -347,26 +373,89 @@ class Writer:
         by = last if step == 1 else self.b.apply("mul", last, self.b.full(i64, (), step))
         self._enter(name, start - i * step, (-i, last), by)
 
-    def _state(self, op: Operation, block: Block, i: Dim, last: Tile | None) -> Sequence[Tile]:
-        """What a loop carries into a turn: as it was saved, or computed again from its start."""
-        a, b, saved = op.attributes, self.b, self.saved[op]
-        name = a["variable"]
+    def _state(self, op: Operation, block: Block, kept: Checkpoints | None) -> Sequence[Tile]:
+        """What a loop carries into a turn: as it was saved, or computed again from a checkpoint."""
+        name, saved = op.attributes["variable"], self.saved[op]
         if saved is not None:
             return [
-                self._slot([name], t).load(b, m)
+                self._slot([name], t).load(self.b, m)
                 for t, m in zip(block.arguments, saved, strict=True)
             ]
-        assert last is not None
+        assert kept is not None
         here = self.sizes[name], self.turns[name], self.shifts[name]
-        start, stop, step = self._fixed(op, a["start"]), self._fixed(op, a["stop"]), a["step"]
-        bound = b.apply("add", b.index(start - i * step), self.shifts[name])
-        with b.loop(start, stop, step, [self.tiles[t] for t in op.operands], bound) as loop:
-            self._enter(name, loop.variable, ((loop.variable - start) // step, None), None)
+        size, by = self.turns[name]
+        assert by is not None
+        # A turn is the last of its stretch, or the first that is reversed: the stretch is computed once more.
+        turn = self.b.apply("add", self.b.index(size), by)
+        stretch = self._over(turn, kept.far)
+        base = self._times(stretch, kept.far)
+        within = self.b.apply("sub", turn, base)
+        last = self.b.apply("sub", kept.far, self.b.full(i64, (), 1))
+        begins = self.b.apply("eq", self.b.index(size), self.b.full(i64, (), 0))
+        ends = self.b.apply("logical_or", begins, self.b.apply("eq", within, last))
+        again = self.b.apply("add", within, self.b.full(i64, (), 1))
+        again = self.b.apply("where", ends, again, self.b.full(i64, (), 0))
+        begin = kept.load(self.b, kept.coarse, stretch)
+        self._replay(op, block, begin, base, again, (kept.fine, kept.near))
+        slot = self._over(within, kept.near)
+        done = self._times(slot, kept.near)
+        rest = self.b.apply("sub", within, done)
+        state = kept.load(self.b, kept.fine, slot)
+        made = self._replay(op, block, state, self.b.apply("add", base, done), rest, None)
+        self._enter(name, *here)
+        return made
+
+    def _checkpoints(self, op: Operation, block: Block, count: Tile | None) -> Checkpoints:
+        """Room for states of a loop that no size bounds, and the states at some turns, evenly spread."""
+        b = self.b
+        assert count is not None
+        slots = b.full(i64, (), SLOTS)
+        far = b.apply(
+            "max",
+            self._over(b.apply("add", count, b.full(i64, (), SLOTS - 1)), slots),
+            b.full(i64, (), 1),
+        )
+        near = b.apply(
+            "max",
+            self._over(b.apply("add", far, b.full(i64, (), SLOTS - 1)), slots),
+            b.full(i64, (), 1),
+        )
+        coarse, fine = (
+            [b.alloc(t.dtype, (SLOTS + 1, *t.shape)) for t in block.arguments] for _ in range(2)
+        )
+        begin = [self.tiles[t] for t in op.operands]
+        self._replay(op, block, begin, b.full(i64, (), 0), count, (coarse, far))
+        return Checkpoints(coarse, fine, far, near)
+
+    def _replay(
+        self, op: Operation, block: Block, begin: Sequence[Tile], base: Tile, turns: Tile,
+        keep: tuple[Sequence[Memory], Tile] | None,
+    ) -> Sequence[Tile]:  # fmt: skip
+        """Some turns of a loop again from a state on; the states at each stride are kept.
+
+        A state is kept in the slot that its turn leads up to, so that the last one there is at a stride.
+        """
+        a, b, name = op.attributes, self.b, op.attributes["variable"]
+        start, step = self._fixed(op, a["start"]), a["step"]
+        shift = base if step == 1 else b.apply("mul", base, b.full(i64, (), step))
+        with b.loop(0, _MOST, 1, begin, turns) as loop:
+            self._enter(name, start + loop.variable * step, (loop.variable, base), shift)
             self.tiles.update(zip(block.arguments, loop.carried, strict=True))
+            if keep is not None:
+                memories, stride = keep
+                up = b.apply("sub", stride, b.full(i64, (), 1))
+                slot = self._over(b.apply("add", b.index(loop.variable), up), stride)
+                for m, t in zip(memories, loop.carried, strict=True):
+                    Checkpoints.box(t, slot).store(b, m, t)
             self.forward(block)
             loop.carry(*(self.tiles[t] for t in block.outputs))
-        self._enter(name, *here)
         return loop.results
+
+    def _over(self, x: Tile, y: Tile) -> Tile:
+        return self.b.apply("floor_div", x, y)
+
+    def _times(self, x: Tile, y: Tile) -> Tile:
+        return self.b.apply("mul", x, y)
 
     def _zeros(self, t: Tile) -> Tile:
         return self.b.full(t.dtype, t.shape, 0)
@@ -407,7 +496,10 @@ class Writer:
         """The cotangent of scratch: what is loaded adds to it, what is stored uses it up."""
         d = self.b.alloc(m.type.dtype, m.type.shape, m.space)
         sizes: Any = m.type.shape
-        self.b.store(d, self.b.full(m.type.dtype, sizes, 0), (0,) * len(sizes), sizes)
+        if all(isinstance(n, int) for n in sizes):
+            self.b.store(d, self.b.full(m.type.dtype, sizes, 0), (0,) * len(sizes), sizes)
+        else:
+            fill(self.b, d, 0)
         self.cotangents[m] = d
 
 
