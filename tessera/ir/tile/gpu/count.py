@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.core.dims import Size, smaller
-from tessera.core.dtype import DType, bf16, f32, i32, i64
+from tessera.core.dtype import DType, f16, f32, i32, i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu.blocks import power
@@ -102,8 +102,8 @@ class Counts:
             shift = (n - 1).bit_length()
             upper = b.apply("shift_right", number, b.full(i32, (e,), shift))
             lower = b.apply("and", number, b.full(i32, (e,), n - 1))
-            left = b.cast(b.apply("eq", b.reshape(upper, (1, e)), rows), bf16)
-            right = b.cast(b.apply("eq", b.reshape(lower, (e, 1)), columns), bf16)
+            left = b.cast(b.apply("eq", b.reshape(upper, (1, e)), rows), f16)
+            right = b.cast(b.apply("eq", b.reshape(lower, (e, 1)), columns), f16)
             loop.carry(b.dot(left, right, loop.carried[0]))
         b.store(out, b.cast(loop.results[0], i32), (part, row, 0), (1, m, n), (1, 2))
         return b.finish()
