@@ -53,11 +53,19 @@ def try_sizes(kernel: Kernel, known: Mapping[str, int] | None, count: int = 24) 
         yield dict(known or {})
         return
     wanted, random = _interesting(kernel), Random(0)
-    for n in islice(wanted, max(count // 2, 4)):
-        yield {**dict.fromkeys(names, n), **(known or {})}
+    alike = ({**dict.fromkeys(names, n), **(known or {})} for n in wanted)
+    yield from islice((s for s in alike if _is_possible(kernel, s)), max(count // 2, 4))
     if len(names) > 1:
         for _ in range(count):
-            yield {**{n: random.choice(wanted) for n in names}, **(known or {})}
+            some = {**{n: random.choice(wanted) for n in names}, **(known or {})}
+            if _is_possible(kernel, some):
+                yield some
+
+
+def _is_possible(kernel: Kernel, sizes: Env) -> bool:
+    """Whether a call may have these sizes: nothing has less than no elements."""
+    shapes = [n for m in kernel.parameters for n in m.type.shape]
+    return all(value(n, sizes) >= 0 for n in (*shapes, *(n for _, n in kernel.grid)))
 
 
 def _interesting(kernel: Kernel) -> list[int]:

@@ -18,6 +18,7 @@ import numpy as np
 from tessera.core import tree
 from tessera.core.blame import blames_arguments, wanting
 from tessera.core.errors import OperandError
+from tessera.core.flags import with_threads
 from tessera.core.spans import span
 from tessera.data.order import Order
 from tessera.data.source import Source, source_of
@@ -43,7 +44,8 @@ class Loader:
 
     key       shuffles, anew in each epoch; without one samples keep their order
     transform (batch, keys) -> batch, with a key u32[2] for each sample, for augmentations
-    workers   threads (or processes, kind="processes") that load `prefetch` batches ahead; 0: none
+    workers   threads (or processes, kind="processes") that load `prefetch` batches ahead; 0: none.  A
+              transform runs on the worker's own thread, beside the threads of a step
     rank, ranks   the share of each batch that this process takes
     epochs    how many epochs `steps` and `for batch in loader` go through; None: `steps` does not end,
               and each `for batch in loader` is one epoch, the first time epoch 0, then 1 and so on
@@ -179,12 +181,12 @@ class Loader:
         if not self._pools:
             self._open()
         if self._kind == "threads":
-            return lambda s: self._pools[0].submit(self.batch, s)
+            return lambda s: self._pools[0].submit(_alone, self.batch, s)
         loading, finishing = self._pools
 
         def submit(s: int) -> Future[Any]:
             rows = loading.submit(_rows, self.indices(s))
-            return finishing.submit(lambda: self._finished(s, rows.result()))
+            return finishing.submit(_alone, lambda: self._finished(s, rows.result()))
 
         return submit
 
@@ -200,6 +202,12 @@ class Loader:
         """End the workers; the next use starts them again."""
         _close(self._pools)
         self._pools = []
+
+
+def _alone(f: Callable[..., Any], *args: Any) -> Any:
+    """f on this thread alone: one that waits for the threads of a step comes when the step is over."""
+    with with_threads(1):
+        return f(*args)
 
 
 def _close(pools: list[Executor]) -> None:

@@ -38,6 +38,9 @@ class Schedule(Pictured):
     stages: int | None = None
     vector: int | None = None
     swizzle: str | None = None
+    tma: bool | None = None  # whether factors of products are fetched by the copy engine
+    specialise: bool | None = None  # whether warps of a loop have roles: some fetch, some multiply
+    registers: int | None = None  # of a thread, at most
 
     def __post_init__(self) -> None:
         sizes = (self.block,) if isinstance(self.block, int) else tuple(self.block)
@@ -66,11 +69,13 @@ class Schedule(Pictured):
         return _DEPTH if self.k is None else self.k
 
     @property
-    def threads(self) -> tuple[int, int] | None:
-        """Warps and stages on a GPU; None where neither is said."""
-        if self.warps is None and self.stages is None:
+    def threads(self) -> tuple[int, ...] | None:
+        """Warps and stages on a GPU, and TMA, roles and registers if said; None where nothing is."""
+        more = (int(bool(self.tma)), int(bool(self.specialise)), self.registers or 0)
+        if self.warps is None and self.stages is None and not any(more):
             return None
-        return self.warps or _WARPS, self.stages or _STAGES
+        both = self.warps or _WARPS, self.stages or _STAGES
+        return (*both, *more) if any(more) else both
 
     # Variations
 
@@ -104,6 +109,18 @@ class Schedule(Pictured):
     def with_swizzle(self, kind: str) -> Schedule:
         """This schedule with another layout of shared memory."""
         return self._with(swizzle=kind)
+
+    def with_tma(self, on: bool = True) -> Schedule:
+        """This schedule with factors of products fetched by the copy engine, or not."""
+        return self._with(tma=on)
+
+    def with_specialise(self, on: bool = True) -> Schedule:
+        """This schedule with roles for warps, or without."""
+        return self._with(specialise=on)
+
+    def with_registers(self, n: int) -> Schedule:
+        """This schedule with another limit of the registers of a thread."""
+        return self._with(registers=n)
 
     def over(self, base: Schedule) -> Schedule:
         """What this schedule says, and where it says nothing what the base says."""
@@ -164,8 +181,12 @@ def setting_error(name: str, x: Any) -> str | None:
     """What a setting was expected to be; None if it may be x."""
     if name == "swizzle":
         return None if x in SWIZZLES else f"one of {', '.join(SWIZZLES)}"
+    if name in ("tma", "specialise"):
+        return None if isinstance(x, bool) else "True or False"
     if isinstance(x, bool) or not isinstance(x, int) or x < 1:
         return _WHOLE
+    if name == "registers":
+        return None if x % 8 == 0 and 16 <= x <= 255 else "a multiple of 8 from 16 to 248"
     if name in _POWERS and (x > _POWERS[name] or x & (x - 1)):
         return f"a power of two up to {_POWERS[name]}"
     return f"at most {_MOST_STAGES}" if name == "stages" and x > _MOST_STAGES else None
@@ -175,7 +196,7 @@ def _check(s: Schedule) -> None:
     if len(s.block) > 2:
         raise ScheduleError(f"Schedule: block is {s.block}, expected rows, columns and k")
     _demand("block", s.block)
-    for name in ("k", "d", "warps", "stages", "vector", "swizzle"):
+    for name in _NAMES[2:]:
         if getattr(s, name) is not None:
             _demand(name, (getattr(s, name),))
 
@@ -191,7 +212,19 @@ def _demand(name: str, values: Sequence[Any]) -> None:
 # Choices --------------------------------------------------------------------------------------
 
 _SHORT = {"BM": "m", "BN": "n", "BK": "k", "BD": "d"}
-_NAMES = ("m", "n", "k", "d", "warps", "stages", "vector", "swizzle")
+_NAMES = (
+    "m",
+    "n",
+    "k",
+    "d",
+    "warps",
+    "stages",
+    "vector",
+    "swizzle",
+    "tma",
+    "specialise",
+    "registers",
+)
 
 
 @dataclass(frozen=True)
@@ -299,6 +332,18 @@ class Fluent:
     def swizzle(self, kind: Any) -> Fluent:
         """The layout of shared memory."""
         return self._with(swizzle=kind)
+
+    def tma(self, on: Any = True) -> Fluent:
+        """Fetch the factors of products by the copy engine of the GPU."""
+        return self._with(tma=on)
+
+    def specialise(self, on: Any = True) -> Fluent:
+        """Give the warps of a loop roles: some fetch, some multiply."""
+        return self._with(specialise=on)
+
+    def registers(self, n: Any) -> Fluent:
+        """The most registers of a thread."""
+        return self._with(registers=n)
 
     def __iter__(self) -> Iterator[Schedule]:
         return iter(self._space)

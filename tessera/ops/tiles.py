@@ -80,7 +80,7 @@ def _run(*xs: Any, program: str, threads: Any = None) -> tuple[Any, ...]:
 
 @define(infer=_types, multiple=True, call="kernel", moves=True, numpy=_run, kinds="buif")
 def kernel(
-    *operands: Value, program: str, threads: tuple[int, int] | None = None
+    *operands: Value, program: str, threads: tuple[int, ...] | None = None
 ) -> tuple[Value, ...]:
     """The results of a hand-written kernel, whose Tile IR is given as text."""
     more = {} if threads is None else {"threads": threads}

@@ -13,6 +13,7 @@ import tessera as ts
 from tessera import data, op
 from tessera.core.errors import OperandError, ShapeError
 from tessera.data import order as orders
+from tessera.runtime.threads import thread_count
 
 RUNS_ON = "numpy"
 
@@ -197,6 +198,32 @@ def test_batches_are_made_ahead():
         until(lambda n=taken_: len(made) >= n + 3)
         assert len(made) == taken_ + 3, "those that were taken, and three ahead"
     steps.close()
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_a_transform_runs_beside_a_step(kind):
+    """On its worker's thread alone: the threads of a step are taken until the step is over."""
+    found = []
+
+    def transform(batch, keys):
+        found.append((thread_count(), threading.current_thread().name[:12]))
+        return batch
+
+    loader = data.Loader(np.arange(12), 3, key=ts.key(0), transform=transform, kind=kind)
+    with ts.threads(5):
+        assert len(list(loader)) == 4
+        assert thread_count() == 5
+    loader.close()
+    assert set(found) == {(1, "tessera-data")}
+
+
+def test_keys_of_an_epoch_are_those_of_its_positions(monkeypatch):
+    some = data.Loader(np.arange(50), 5, key=ts.key(3)).order
+    at = np.array([0, 49, 7, 7])
+    want = some.keys(2, at)
+    monkeypatch.setattr(orders, "SORTED", 0)
+    np.testing.assert_array_equal(some.keys(2, at), want)
+    assert some.keys(2, np.array([], int)).shape == (0, 2)
 
 
 def test_a_profile_shows_who_waits_for_data():

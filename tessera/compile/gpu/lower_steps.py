@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tessera.compile.gpu import kept
 from tessera.compile.gpu.passes.update_in_place import Placed
-from tessera.compile.gpu.triton_sources import WRITTEN_STAGES, usual_warps
+from tessera.compile.gpu.triton_sources import written_threads
 from tessera.ir.schedule.ir import HostCall, Kernel
 from tessera.ir.tile.gpu.attention import Problem
 from tessera.ir.tile.gpu.contraction import side_by_side
@@ -62,8 +62,8 @@ def lower_written(u: Unit) -> Unit:
     if u.made is not None or not isinstance(s, Written):
         return u
     k = written(parse_kernel(s.call.node.params["program"]))
-    warps, stages = s.call.node.params.get("threads") or (usual_warps(k), WRITTEN_STAGES)
-    launch = Launch(k, s.inputs, s.outputs, Threads(warps, stages))
+    threads = written_threads(k, s.call.node.params.get("threads"))
+    launch = Launch(k, s.inputs, s.outputs, threads)
     return u.lowered(Expansion((launch,)), "written")
 
 

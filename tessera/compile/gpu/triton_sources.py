@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.core.dims import product, substitute
+from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.flash_forward_emit import box_type, boxes_of, instances
+from tessera.ir.target.triton.memory import fetched
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
-from tessera.ir.tile.launch import Launch, Threads
+from tessera.ir.tile.launch import Launch, Threads, threads_said
 from tessera.runtime.triton_builder import Source
 
 WRITTEN_STAGES = 2  # of kernels that people write, where their schedules say nothing
 _PLAIN_STAGES = 3
+_ROLES_FROM = 100  # compute capability, as sm_100
 _LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
 
 
@@ -24,6 +27,7 @@ def source_of(
     kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
 ) -> Source:
     """What Triton is asked to build for a kernel."""
+    demand_roles(kernel, threads, arch)
     found = boxes_of(kernel) if threads.roles else {}
     given = [
         (plain_name(m.name), box_type(found[m]) if m in found else pointer(m.type.dtype))
@@ -35,6 +39,30 @@ def source_of(
     stages = threads.stages or _PLAIN_STAGES
     name, warps = plain_name(kernel.name), threads.warps
     return Source(text, name, tuple(given), aligned, arch, warps, stages, threads.registers)
+
+
+def written_threads(k: tile.Kernel, said: Sequence[int] | None) -> Threads:
+    """How threads run a kernel that somebody wrote; an error where what is said would do nothing."""
+    threads = threads_said(said or (usual_warps(k), WRITTEN_STAGES))
+    if threads.descriptors and not fetched(k):
+        raise ScheduleError(
+            f"{k.name}: tma does nothing: no factor of a product is loaded as a box of a tensor of known columns "
+            "whose rows begin at multiples of 16 bytes; leave it out"
+        )
+    if threads.specialise and not threads.descriptors:
+        raise ScheduleError(
+            f"{k.name}: specialise does nothing without tma: warps that fetch have the copy engine fetch; add .tma()"
+        )
+    return threads
+
+
+def demand_roles(k: tile.Kernel, threads: Threads, arch: tuple[str, Any, int]) -> None:
+    """Raise ScheduleError where Triton gives the warps of an architecture no roles."""
+    if threads.specialise and not (arch[0] == "cuda" and int(arch[1]) >= _ROLES_FROM):
+        raise ScheduleError(
+            f"{k.name}: specialise does nothing on {arch[0]} {arch[1]}: Triton gives warps of loops roles from "
+            f"sm_{_ROLES_FROM} on; leave it out"
+        )
 
 
 def usual_warps(k: tile.Kernel) -> int:

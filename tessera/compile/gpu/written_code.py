@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from tessera.compile.gpu.offline import target_named
-from tessera.compile.gpu.triton_sources import WRITTEN_STAGES, source_of, usual_warps
+from tessera.compile.gpu.triton_sources import source_of, written_threads
 from tessera.core.dims import Dim, substitute
 from tessera.core.errors import OperandError
 from tessera.ir.target.triton.emit import emit, scratch_bytes
@@ -26,7 +26,7 @@ class GpuCode:
     """A kernel as a GPU runs it: the same text and options as in a program."""
 
     source: Kernel
-    threads: tuple[int, int] | None  # warps and stages, where they are said
+    threads: tuple[int, ...] | None  # warps and stages, where they are said
     sizes: Mapping[str, Any]
 
     @cached_property
@@ -37,13 +37,14 @@ class GpuCode:
     @cached_property
     def options(self) -> Threads:
         """How many warps run a block, and how many rounds of a loop overlap."""
-        return Threads(*(self.threads or (usual_warps(self.kernel), WRITTEN_STAGES)))
+        return written_threads(self.kernel, self.threads)
 
     @cached_property
     def triton(self) -> str:
         """The Triton source, and a first line with the options that it is built with."""
         o = self.options
-        return f"# num_warps={o.warps}, num_stages={o.stages}\n{emit(self.kernel, o)}"
+        most = "" if o.registers is None else f", maxnreg={o.registers}"
+        return f"# num_warps={o.warps}, num_stages={o.stages}{most}\n{emit(self.kernel, o)}"
 
     def assembly(self, kind: str, name: str) -> str:
         """PTX or AMDGCN for an architecture, such as sm_90 or gfx942."""

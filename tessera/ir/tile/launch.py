@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.core.tables import Table
@@ -23,6 +23,19 @@ class Threads:
     ahead: bool = False  # whether it fetches a matrix that nothing writes before it waits
     registers: int | None = (
         None  # of a thread, at most, where more blocks are to run beside each other (NVIDIA)
+    )
+    specialise: bool = False  # whether Triton gives the warps of loops roles
+
+
+def threads_said(said: Sequence[int]) -> Threads:
+    """How threads run a kernel that somebody wrote: warps, stages; TMA, roles and registers if said."""
+    warps, stages, tma, specialise, registers = (*said, 0, 0, 0)[:5]
+    return Threads(
+        warps,
+        stages,
+        descriptors=bool(tma),
+        registers=registers or None,
+        specialise=bool(specialise),
     )
 
 

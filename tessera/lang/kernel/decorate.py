@@ -26,7 +26,7 @@ from tessera.lang.kernel.reports import speak
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
 from tessera.lang.kernel.traced import require_equal, sizes_in, text_of, types
-from tessera.lang.kernel.translate import Translated, translate
+from tessera.lang.kernel.translate import Translated, demand_sizes, translate
 from tessera.lang.kernel.tune import Found, Search, by_sizes, look, remembered
 from tessera.lang.kernel.values import LIVE
 from tessera.lang.schedule import Schedule, as_schedule
@@ -112,6 +112,7 @@ class KernelFunction:
             name = self.signature.name
             note(Compilation(name, None, arrays, "first call", 0.0, self, self, args, kwargs))
         if is_stepping():
+            demand_sizes(t, sizes)
             return _wrapped(t, step_through(t, bound, arrays, sizes, schedule, self.function))
         if key is not None and sum(x is not None for x in args) == len(arrays):
             if len(self._plans) >= _MOST:
@@ -139,6 +140,7 @@ class KernelFunction:
         t = self.translated(bound, known, schedule, fixed=device.kind != "cpu")
         self._refuse(t, schedule, device)
         require_equal(t, known, name)
+        demand_sizes(t, known)
         if not all(covered(t.kernel, len(values))):
             # Results of which some elements may stay unwritten are operands that begin as zeros.
             made = types(text_of(t.kernel), [v.type for v in values])[len(t.written) :]

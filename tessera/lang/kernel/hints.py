@@ -22,14 +22,26 @@ MOST_AHEAD = 16  # rounds that a prefetch may look ahead
 _CPU = {
     "warps": "a CPU runs a block in one thread",
     "swizzle": "a CPU has no shared memory",
+    "tma": "a CPU has no copy engine",
+    "specialise": "a CPU runs a block in one thread",
+    "registers": "a CPU has the registers that it has",
 }
 _GPU = {
     "swizzle": "Triton lays out shared memory, and swizzles it by itself",
     "tile.prefetch": "Triton has no prefetch; prefetch=1 of a load or of a range overlaps rounds",
 }
-LACKS: Mapping[str, Mapping[str, str]] = {"numpy": _CPU, "cpu": _CPU, "cuda": _GPU, "hip": _GPU}
+_AMD = _GPU | {
+    "tma": "AMD GPUs have no copy engine for tiles",
+    "specialise": "Triton gives no roles to the warps of AMD GPUs",
+    "registers": "Triton sets no limit on AMD GPUs",
+}
+LACKS: Mapping[str, Mapping[str, str]] = {"numpy": _CPU, "cpu": _CPU, "cuda": _GPU, "hip": _AMD}
+OF_SCHEDULES = ("warps", "stages", "vector", "swizzle", "tma", "specialise", "registers")
 _INSTEAD = {
     "warps": "give it to GPUs alone, as in kernel.schedule(block(64), gpu=block(64).warps(8))",
+    "tma": "give it to GPUs alone, as in kernel.schedule(block(64), gpu=block(64).tma())",
+    "specialise": "give it to GPUs alone, as in kernel.schedule(block(64), gpu=block(64).specialise())",
+    "registers": "give it to GPUs alone, as in kernel.schedule(block(64), gpu=block(64).registers(128))",
 }
 
 
@@ -72,7 +84,7 @@ def _without_text(hints: Iterable[tuple[str, Any]], target: str) -> list[str]:
 
 
 def _lacking(hints: Iterable[tuple[str, Any]], schedule: Schedule, target: str) -> list[str]:
-    said = {n for n in ("warps", "stages", "vector", "swizzle") if getattr(schedule, n) is not None}
+    said = {n for n in OF_SCHEDULES if getattr(schedule, n) not in (None, False)}
     said |= {n for n, x in hints if x != "none"}
     return sorted(n for n in said if n in LACKS[target])
 
@@ -92,7 +104,7 @@ def space_of(space: Space, target: str) -> Space:
     return Space(tuple((n, x) for n, x in space.choices if n not in LACKS[target]))
 
 
-def threads(hints: Iterable[tuple[str, Any]], schedule: Schedule) -> tuple[int, int] | None:
+def threads(hints: Iterable[tuple[str, Any]], schedule: Schedule) -> tuple[int, ...] | None:
     """Warps and stages on a GPU: of the schedule, or stages as deep as loads ask for."""
     deep = [x + (n == "prefetch") for n, x in hints if n in ("stages", "prefetch")]
     if schedule.stages is None and deep:

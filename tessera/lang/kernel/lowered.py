@@ -24,7 +24,7 @@ class LoweredKernel(Kernel):
 
     # What refuses the kernel on a target, and what a GPU is given: its kernel, threads and sizes.
     refuse: Callable[[str], None]
-    there: Callable[[], tuple[Kernel, tuple[int, int] | None, Any]]
+    there: Callable[[], tuple[Kernel, tuple[int, ...] | None, Any]]
 
     @property
     def tile(self) -> str:

@@ -323,4 +323,23 @@ def known_sizes(t: Translated, sizes: Mapping[str, int]) -> dict[str, int]:
         left, right = substitute(a, sizes), substitute(b, sizes)
         if left != right:
             raise ShapeError(f"{t.kernel.name}: {reason} is {left} here and {right} there")
+    demand_sizes(t, sizes)
     return {n: sizes[n] for n in t.kernel.sizes}
+
+
+def demand_sizes(t: Translated, sizes: Mapping[str, Size]) -> None:
+    """Raise ShapeError where sizes of a call leave less than nothing: of instances, or of a result."""
+    counts = [(f"instances along its grid ({n})", n) for _, n in t.grid]
+    made = t.kernel.parameters[len(t.inputs) :]
+    counts += [
+        (f"elements along axis {i} of {m.name} ({n})", n)
+        for m in made
+        for i, n in enumerate(m.type.shape)
+    ]
+    for what, n in counts:
+        count = substitute(n, sizes)
+        if isinstance(count, int) and count < 0:
+            known = ", ".join(f"{k} = {sizes[k]}" for k in sorted(symbols(n)) if k in sizes)
+            raise ShapeError(
+                f"{t.kernel.name}: there would be {count} {what} where {known}; the tensors are too small"
+            )

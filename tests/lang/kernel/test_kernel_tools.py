@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KTile, Tile, block, kernel, tile
+from tessera import KTile, Tile, block, f32, kernel, tile
 from tessera.cli import main
 
 
@@ -157,3 +157,34 @@ def test_an_element_that_nothing_writes_is_found():
     assert found.witness["element"] == (0,)
     assert ts.check(soft, data(5, 6), tools=("results",)).ok
     assert str(ts.check(soft, data(5, 6), tools=("results",))[0]).endswith("(1 of 1 facts proved)")
+
+
+@kernel
+def windows(x: KTile["H", "W", f32]):
+    """Boxes of 3 by 3 as rows."""
+    height, width = x.shape[0] - 2, x.shape[1] - 2
+    p, q = tile.program(height), tile.program(width)
+    y = tile.empty((height * width, 9), f32)
+    tile.store(
+        y, tile.reshape(tile.load(x, at=(p, q), shape=(3, 3)), (1, 9)), at=(p * width + q, 0)
+    )
+    return y
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1)])
+def test_tensors_that_leave_less_than_nothing_are_an_error_in_every_way(shape):
+    x = np.ones(shape, np.float32)
+    for way in (windows, ts.jit(lambda x: windows(x))):
+        with pytest.raises(
+            ts.TesseraError,
+            match=r"windows: there would be -1 instances along its grid \([HW] - 2\)",
+        ):
+            way(x)
+    for step in (False, True):
+        with ts.interpret(step=step), pytest.raises(ts.TesseraError, match="tensors are too small"):
+            windows(x)
+    assert windows(np.ones((2, 5), np.float32)).shape == (0, 9)
+
+
+def test_sizes_that_no_call_has_are_not_tried():
+    assert ts.check(windows, np.ones((4, 5), np.float32)).ok

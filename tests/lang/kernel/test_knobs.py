@@ -38,6 +38,8 @@ KNOBS = {
     "stages": ("stages", lambda: product().with_schedule(BASE.with_stages(4))),
     "vector": ("vector", lambda: product().with_schedule(BASE.with_vector(2))),
     "swizzle": ("swizzle", lambda: product().with_schedule(BASE.with_swizzle("xor"))),
+    "tma": ("tma", lambda: product().with_schedule(BASE.with_tma())),
+    "registers": ("registers", lambda: product().with_schedule(BASE.with_registers(64))),
     "load stages": ("stages", lambda: product(stages=4)),
     "load vector": ("vector", lambda: product(vector=2)),
     "load swizzle": ("swizzle", lambda: product(swizzle="xor")),
@@ -50,6 +52,7 @@ TEXT = {"numpy": "llvm", "cpu": "llvm", "cuda": "triton", "hip": "triton"}
 REFUSED = {
     ("warps", "numpy"), ("warps", "cpu"), ("swizzle", "numpy"), ("swizzle", "cpu"), ("swizzle", "cuda"),
     ("swizzle", "hip"), ("tile.prefetch", "cuda"), ("tile.prefetch", "hip"),
+    *((n, t) for n in ("tma", "registers") for t in ("numpy", "cpu", "hip")),
 }  # fmt: skip
 
 
@@ -165,3 +168,67 @@ def test_assembly_is_asked_for_the_target_of_its_architecture(architecture, targ
     lowered = KNOBS["swizzle"][1]().lower(A, A)
     with pytest.raises(ScheduleError, match=f"swizzle does nothing on {target}:"):
         lowered.assembly(architecture)
+
+
+ROLES = BASE.with_tma().with_specialise()
+
+
+def test_warps_have_roles_where_triton_gives_them():
+    f = product().with_schedule(BASE, gpu=ROLES)
+    shown = f.lower(A, A).triton
+    assert "tl.make_tensor_descriptor(a, [40, 40], [40, 1], [16, 8])" in shown
+    assert "warp_specialize=True" in shown
+    for kind in ("numpy", "cpu", "hip"):
+        with pytest.raises(ScheduleError, match=f"mm: specialise does nothing on {kind}: "):
+            ts.jit(
+                lambda a, b: product().with_schedule(BASE.with_specialise())(a, b),
+                target=f"{kind}{_ARCHITECTURE.get(kind, '')}",
+            ).lower(ts.tensor(A), ts.tensor(A))
+    made = {}
+    for arch in ("sm_90", "sm_100"):
+        run = ts.jit(lambda a, b: f(a, b), target=f"cuda:{arch}")
+        try:
+            (made[arch],) = run.lower(ts.tensor(A), ts.tensor(A)).target.values()
+        except ScheduleError as e:
+            made[arch] = e.message
+    assert made["sm_90"] == (
+        "mm: specialise does nothing on cuda 90: Triton gives warps of loops roles from sm_100 on; leave it out"
+    )
+    assert "warp_specialize=True" in made["sm_100"]
+
+
+@kernel.schedule(BASE, gpu=BASE.with_tma())
+def sums(x: KTile["M", "N", f32]):
+    return tile.load(x) + 1
+
+
+def test_what_would_do_nothing_is_refused():
+    with pytest.raises(
+        ScheduleError, match="sums: tma does nothing: no factor of a product is loaded as a box"
+    ):
+        sums.lower(A).triton  # noqa: B018
+    alone = product().with_schedule(BASE, gpu=BASE.with_specialise())
+    with pytest.raises(
+        ScheduleError, match=r"mm: specialise does nothing without tma: .* add .tma\(\)"
+    ):
+        alone.lower(A, A).triton  # noqa: B018
+    odd = A[:39, :39].copy()
+    with pytest.raises(ScheduleError, match="mm: tma does nothing"):
+        product().with_schedule(BASE, gpu=BASE.with_tma()).lower(odd, odd).triton  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"tma": 1}, "tma is 1, expected True or False"),
+        ({"specialise": "yes"}, "specialise is 'yes', expected True or False"),
+        ({"registers": 100}, "registers is 100, expected a multiple of 8 from 16 to 248"),
+        ({"registers": 0}, "registers is 0, expected a whole number of at least 1"),
+    ],
+)
+def test_a_value_that_no_target_takes_is_an_error(said, text):
+    with pytest.raises(ScheduleError, match=f"Schedule: {text}"):
+        Schedule(**said)
+    (name,) = said
+    with pytest.raises(ScheduleError, match=f"Schedule: {text}"):
+        getattr(block(16), name)(said[name])

@@ -159,5 +159,6 @@ class _Emitter(ValueWriter):
         elif nested or self.style.stages is None:
             self.do(f"for {i} in range({start}, {stop}, {a['step']}):")
         else:
-            stages = self.style.stages
-            self.do(f"for {i} in tl.range({start}, {stop}, {a['step']}, num_stages={stages}):")
+            said = f"num_stages={self.style.stages}"
+            said += ", warp_specialize=True" if self.style.specialise else ""
+            self.do(f"for {i} in tl.range({start}, {stop}, {a['step']}, {said}):")
