@@ -123,3 +123,25 @@ def test_threads_of_a_block_and_of_flags_do_not_stand_in_for_each_other():
                 assert thread_count() == 5
             assert thread_count() == 2
         assert thread_count() == 3
+
+
+def test_flags_that_are_not_set_have_these_values_and_take_their_least():
+    plain = read({})
+    assert (plain.threads, plain.memory, plain.cpu_devices, plain.watchdog) == (0, 0, 1, 300)
+    assert (plain.cache_limit, plain.gather_limit) == (2 << 30, 256 << 20)
+    assert (plain.target, plain.numerics, plain.log) == ("cpu", "deterministic", "off")
+    assert (plain.verify, plain.strict, plain.checked, plain.update_golden) == (False,) * 4
+    assert plain.matrix_units
+    least = {
+        "THREADS": 0,
+        "MEMORY": 0,
+        "CACHE_LIMIT": 0,
+        "GATHER_LIMIT": 0,
+        "CPU_DEVICES": 1,
+        "WATCHDOG": 1,
+    }
+    for name, low in least.items():
+        found = read({f"TESSERA_{name}": str(low)})
+        assert getattr(found, name.lower()) == low
+        with pytest.raises(FlagError, match=f"at least {low}"):
+            read({f"TESSERA_{name}": str(low - 1)})

@@ -357,3 +357,12 @@ def test_wrong_images():
         ShapeError, match=r"expected \(batch, channels, \.\.\.\) and \(batch, \.\.\., rank\)"
     ):
         op.grid_sample(IMAGES, op.zeros((6, 2, 2, 3)))
+
+
+def test_positions_outside_of_an_epoch_are_refused_at_both_ends() -> None:
+    for key in (None, ts.key(3)):
+        order = orders.Order(7, key)
+        assert sorted(order.at(0, np.arange(7)).tolist()) == list(range(7))
+        for wrong in ([-1, 3], [0, 7], [-1], [7], [-2, 9]):
+            with pytest.raises(OperandError, match="Order: positions reach"):
+                order.at(0, wrong)

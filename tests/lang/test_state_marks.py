@@ -210,3 +210,12 @@ def test_an_empty_cache_lies_on_the_device_of_its_mark():
         for spec, wanted in ((PLAIN, "cpu:0"), (PLAIN @ device("cpu:1"), "cpu:1")):
             made = spec.empty(**sizes)
             assert {str(x.device) for x in (made.K, made.V)} == {wanted}
+
+
+def test_a_window_sees_one_position_at_least():
+    assert str(ts.rolling_window(1)) == "rolling_window(1)"
+    for wrong in (0, -1, 1.0, True, "4"):
+        with pytest.raises(OperandError, match="only rolling_window takes a number"):
+            ts.rolling_window(wrong)
+    with pytest.raises(OperandError, match="only rolling_window takes a number"):
+        ts.paged(4)

@@ -233,3 +233,15 @@ def test_layers_start_as_those_of_pytorch():
         x = w.numpy()
         assert np.abs(x).max() <= 1 / math.sqrt(fan)
         assert abs(x.std() * math.sqrt(3 * fan) - 1) < 0.02
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 2), (3, 2), (1, 2, 5), (2, 2, 3, 1)])
+def test_running_statistics_are_those_of_numpy_without_bias(shape):
+    m, state = nn.with_state(nn.BatchNorm(2, momentum=0.25))
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    _, new = m(ts.tensor(x), state)
+    rows = np.moveaxis(x, 1, 0).reshape(2, -1)
+    (found,) = new.values()
+    var = rows.var(1, ddof=1) if rows.shape[1] > 1 else np.zeros(2)
+    assert_close(found["running_mean"].numpy(), (0.25 * rows.mean(1)).astype(np.float32))
+    assert_close(found["running_var"].numpy(), (0.75 + 0.25 * var).astype(np.float32))

@@ -117,3 +117,20 @@ def test_contractions_that_accumulate_in_a_narrow_format_run(d, target):
     for y, z in zip(got, want, strict=True):
         assert y.dtype is d
         np.testing.assert_allclose(np.asarray(y).astype(float), z, rtol=0.1, atol=0.1)
+
+
+def test_tf32_rounds_every_remainder_to_nearest_even():
+    """Numbers around each tie, of odd and even mantissas, beside rounding in f64."""
+    ends = np.array([0, 1, 4094, 4095, 4096, 4097, 8190, 8191], np.uint32)
+    raw = (
+        np.arange(0x3F800000, 0x3F800000 + (6 << 13), 1 << 13, dtype=np.uint32)[:, None] + ends
+    ).reshape(-1)
+    x = np.concatenate([raw.view(np.float32), -raw.view(np.float32)])
+    want = (np.rint(x.astype(np.float64) * 1024) / 1024).astype(np.float32)
+    one = np.ones((1, 1), np.float32)
+    for target in ("numpy", "cpu"):
+        with override(target=target):
+            got = ts.jit(lambda x, y: x @ y)(
+                ts.tensor(x[:, None]).astype(ts.tf32), ts.tensor(one).astype(ts.tf32)
+            )
+            np.testing.assert_array_equal(got.astype(f32).numpy()[:, 0], want)

@@ -1,0 +1,117 @@
+"""Rules of ONNX nodes beside their formulas: what no published case has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera.interop.onnx.rules.cast import _to_small
+from tests.support.runners.tolerance import assert_close
+
+onnx = pytest.importorskip("onnx")
+helper = onnx.helper
+RUNS_ON = "numpy"
+RNG = np.random.default_rng(0)
+
+
+def outputs(kind: str, *xs: Any, count: int = 1, domain: str = "", **attributes: Any) -> list[Any]:
+    """What a model of one node gives."""
+    names, results = [f"x{i}" for i in range(len(xs))], [f"y{i}" for i in range(count)]
+    given = [(n, x) for n, x in zip(names, xs, strict=True) if x is not None]
+    node = helper.make_node(
+        kind,
+        [n if x is not None else "" for n, x in zip(names, xs, strict=True)],
+        results,
+        domain=domain,
+        **attributes,
+    )
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for n, x in given
+    ]
+    out = [helper.make_tensor_value_info(n, 0, None) for n in results]
+    graph = helper.make_graph([node], "g", infos, out)
+    opsets = [helper.make_opsetid("", 21), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    f = ts.onnx.load(helper.make_model(graph, opset_imports=opsets).SerializeToString())
+    found = f(*(x for _, x in given))
+    return [np.asarray(y) for y in (found if isinstance(found, list | tuple) else [found])]
+
+
+SAME = np.zeros((40, 50), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "xs", "attributes", "draw"),
+    [
+        ("RandomNormal", (), {"shape": [40, 50], "mean": 2.0, "scale": 3.0}, lambda r: r.normal(2.0, 3.0, (40, 50))),
+        ("RandomUniform", (), {"shape": [40, 50], "low": -1.0, "high": 3.0}, lambda r: r.uniform(-1.0, 3.0, (40, 50))),
+        ("RandomNormalLike", (SAME,), {"mean": 2.0}, lambda r: r.normal(2.0, 1.0, (40, 50))),
+        ("RandomUniformLike", (SAME,), {"high": 3.0}, lambda r: r.uniform(0.0, 3.0, (40, 50))),
+        ("Bernoulli", (SAME + np.float32(0.25),), {}, lambda r: r.uniform(0, 1, (40, 50)) < 0.25),
+    ],
+)  # fmt: skip
+def test_random_nodes_with_a_seed_draw_the_numbers_of_the_reference(
+    kind: str, xs: Any, attributes: Any, draw: Any
+) -> None:
+    (got,) = outputs(kind, *xs, seed=7.0, **attributes)
+    want = draw(np.random.RandomState(7)).astype(np.float32)
+    assert got.dtype == np.float32
+    assert_close(got, want)
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.125])
+@pytest.mark.parametrize("step", [0, 3])
+def test_adam_without_attributes_has_the_defaults_of_the_standard(norm: float, step: int) -> None:
+    x, g, v = RNG.standard_normal((3, 5)).astype(np.float32)
+    h = np.abs(RNG.standard_normal(5)).astype(np.float32)
+    rate = np.float32(0.1)
+    given = {"norm_coefficient": norm} if norm else {}
+    got = outputs(
+        "Adam",
+        rate,
+        np.int64(step),
+        x,
+        g,
+        v,
+        h,
+        count=3,
+        domain="ai.onnx.preview.training",
+        **given,
+    )
+    g = g + norm * x
+    v, h = 0.9 * v + 0.1 * g, 0.999 * h + 0.001 * g * g
+    warm = np.sqrt(1 - 0.999**step) / (1 - 0.9**step) if step else 1.0
+    for a, b in zip(got, (x - rate * warm * v / np.sqrt(h), v, h), strict=True):
+        assert_close(a, b.astype(np.float32), times=8)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
+def test_small_integers_have_the_low_bits(name: str) -> None:
+    x = np.arange(-40, 41).astype(np.float32) + np.float32(0.25)
+    whole, bits = np.trunc(x).astype(int), int(name[-1])
+    want = whole % (1 << bits)
+    if name.startswith("int"):
+        want = np.where(want >= 1 << (bits - 1), want - (1 << bits), want)
+    got = _to_small(x, np.dtype(getattr(ml_dtypes, name)))
+    np.testing.assert_array_equal(got.astype(int), want)
+
+
+@pytest.mark.parametrize("form", ["apart", "keys and values in one", "all in one"])
+def test_attention_is_the_same_however_its_operands_are_packed(form: str) -> None:
+    batch, length, heads, size = 2, 3, 2, 4
+    q, k, v = RNG.standard_normal((3, batch, length, heads, size)).astype(np.float32)
+    if form == "apart":
+        given = [x.reshape(batch, length, heads * size) for x in (q, k, v)]
+    elif form == "all in one":
+        given = [np.stack([q, k, v], 3)]
+    else:
+        given = [q.reshape(batch, length, heads * size), np.stack([k, v], 3)]
+    got = outputs("MultiHeadAttention", *given, domain="com.microsoft", num_heads=heads)[0]
+    score = np.einsum("bihd,bjhd->bhij", q, k) / np.sqrt(size)
+    e = np.exp(score - score.max(-1, keepdims=True))
+    want = np.einsum("bhij,bjhd->bihd", e / e.sum(-1, keepdims=True), v)
+    assert_close(got, want.reshape(batch, length, heads * size).astype(np.float32), times=4)
