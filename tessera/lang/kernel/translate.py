@@ -148,6 +148,7 @@ class Translation:
         self.arrays = [self._array(p) for p in bound.parameters]
         tensors = [a for a, p in zip(self.arrays, bound.parameters, strict=True) if not p.number]
         self.places = self.made(schedule, tensors[0] if tensors else None)
+        self.places.on_gpu = fixed
         if schedule.stages is not None and not fixed:  # on a GPU, Triton overlaps rounds
             self.places.ahead = schedule.stages - 1
         self.places.known_grid = self.places.known_grid or assumed.grid
