@@ -21,7 +21,9 @@ def test_an_old_name_says_the_new_one(old: str) -> None:
 
 
 def test_what_was_in_a_folder_says_where_the_folder_is() -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"tessera\.accelerator is tessera\.compile\.gpu now"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"tessera\.accelerator is tessera\.compile\.gpu now"
+    ):
         importlib.import_module("tessera.accelerator.kept")
 
 
