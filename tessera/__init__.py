@@ -38,6 +38,7 @@ from tessera.core.errors import CompilerFaultWarning as CompilerFaultWarning
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import checked as checked
 from tessera.core.flags import numerics as numerics
+from tessera.core.moved import tell_moved as _tell_moved
 from tessera.core.picture import PICTURES as _PICTURES
 from tessera.lang import dist as dist
 from tessera.lang import graph as graph
@@ -178,6 +179,7 @@ _KERNELS = {
 }  # fmt: skip
 
 
+_tell_moved()
 _TILE_ENGINE.provide(lambda: importlib.import_module("tessera.lang.kernel.traced"))
 _PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
 _ARRAY_NAMESPACE.provide(lambda: importlib.import_module("tessera.array_api"))

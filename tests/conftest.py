@@ -7,14 +7,10 @@ searches.  Tests that catch seeded faults (benchmarks/records/mutations.json) st
 import ctypes
 import gc
 import importlib.util
-import json
 import os
-import re
 import signal
 import sys
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +19,9 @@ from hypothesis import HealthCheck, Phase, settings
 from tessera.core.flags import flags, override
 from tessera.runtime import tuned
 from tessera.runtime.cuda.driver import LOADERS
+from tests.support.breadth import spare
 
-settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=50)
+settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
 settings.register_profile("wide", settings.get_profile("ci"), max_examples=300)
 settings.register_profile(
     "deep",
@@ -69,43 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(patch.undo)
 
 
-# Files whose many cases of one kind take long: `make test` runs the first case of each kind and one in so many of the others;
-# `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such as the name of an op.
-ONE_IN = {
-    "test_attention_groups.py": 2, "test_attributes.py": 3, "test_batch_bits.py": 3, "test_bits.py": 4,
-    "test_check_compiled.py": 2, "test_compiled_policies.py": 4, "test_contraction_blocks.py": 3,
-    "test_conventions.py": 3, "test_convolution.py": 3, "test_convolution_tiles.py": 2,
-    "test_corrections.py": 4, "test_eager.py": 24, "test_fallback.py": 4, "test_fft_tiles.py": 3,
-    "test_flash_backward.py": 4, "test_fuse_contractions.py": 5, "test_golden_text.py": 2,
-    "test_gradient_bits.py": 3, "test_gradient_schedules.py": 2, "test_joins.py": 2,
-    "test_kernel_grad.py": 2, "test_legalize.py": 2, "test_narrow.py": 3, "test_narrow_elementwise.py": 3,
-    "test_neural.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_out_of_range.py": 3,
-    "test_primitives.py": 2, "test_random_programs.py": 24, "test_sharing.py": 2,
-    "test_signed_zeros.py": 2, "test_software_pipeline.py": 2, "test_spectral_operators.py": 2,
-    "test_stdlib_attention.py": 2, "test_stdlib_checks.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 5,
-}  # fmt: skip
-
-
-RECORD = Path(__file__).parent.parent / "benchmarks" / "records" / "mutations.json"
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave breadth to `make test-deep`, by names alone, so that every machine and process chooses alike.
-
-    Cases that caught a seeded fault stay.
-    """
-    needed = {row["by"] for row in json.loads(RECORD.read_text())["outcomes"]}
-    seen = set()
-    for item in items:
-        share = ONE_IN.get(item.path.name, 1)
-        if share == 1 or "[" not in item.name:
-            continue
-        kind = item.path.name, *re.findall(r"^\w+\[[a-zA-Z_]*", item.name)
-        spare = kind in seen and item.nodeid not in needed
-        if spare and zlib.crc32(item.name.encode()) % share:
-            item.add_marker(pytest.mark.deep)
-        seen.add(kind)
+    """Leave breadth to `make test-deep`."""
+    for item in spare(items):
+        item.add_marker(pytest.mark.deep)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,8 +16,7 @@ from tessera.native import INCLUDE
 PATH = INCLUDE / "tessera" / "ops.hpp"
 FRONT = INCLUDE / "tessera" / "tensor.hpp"
 KEYWORDS = frozenset(
-    ["and", "bool", "case", "const", "default", "delete", "double", "float", "int", "new", "not", "or", "switch"]
-    + ["union", "xor"]
+    ["and", "bool", "case", "const", "default", "delete", "double", "float", "int", "new", "not", "or", "switch", "union", "xor"]
 )  # fmt: skip
 
 

@@ -170,7 +170,7 @@ not_equal = op.ne
 permute_dims = op.transpose
 subtract = op.sub
 
-__all__ = [
+__all__ = [  # noqa: RUF022  the order of the standard
     "__array_api_version__", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all",
     "any", "arange", "argmax", "argmin", "argsort", "asarray", "asin", "asinh", "astype",
     "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift",

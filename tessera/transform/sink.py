@@ -25,6 +25,7 @@ from tessera.ir.graph.op import REGISTRY, Op
 from tessera.ops.creation import iota
 from tessera.ops.elementwise import cast
 from tessera.ops.shape import broadcast_to, reshape
+from tessera.transform.counts import COUNTS
 from tessera.transform.draws import DRAWS
 from tessera.transform.gemv_to_row import TURNS
 from tessera.transform.identities import plain
@@ -287,4 +288,4 @@ CASTS: tuple[Rule[Node, Value], ...] = (
     Rule("cast_after_reshape", "reshape(f32(x)) -> f32(reshape(x))", ("reshape",), _cast_after_reshape),
     Rule("cast_before_reshape", "bf16(reshape(x)) -> reshape(bf16(x))", ("cast",), _cast_before_reshape),
 )  # fmt: skip
-ON_GPU: Table[Node, Value] = Table((*TABLE.rules, *CASTS, *DRAWS))
+ON_GPU: Table[Node, Value] = Table((*TABLE.rules, *CASTS, *DRAWS, *COUNTS))

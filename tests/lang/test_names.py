@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import scipy.special
 
 import tessera as ts
 from tessera import op
+from tessera.core.flags import override
 from tessera.core.library_names import ANSWERS
 from tessera.lang.names.aliases import ALIASES
 
@@ -139,6 +141,14 @@ def test_a_function_has_the_values_of_its_library(
     args = call[: len(call) - bool(kwargs)]
     theirs_kwargs = {("ddof" if k == "correction" else k): v for k, v in kwargs.items()}
     want, ours = theirs(*args, **theirs_kwargs), getattr(op, name)
+    # What a function computes is what is looked at; its ops are compiled, each alone and among others, elsewhere.
+    target = "numpy" if zlib.crc32(name.encode()) % 3 else "cpu"
+    with override(target=target):
+        agrees(ours, name, args, kwargs, want)
+
+
+def agrees(ours: Any, name: str, args: Any, kwargs: Any, want: Any) -> None:
+    """Eager and jitted calls have the values wanted."""
     same(ours(*args, **kwargs), want)
     arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
     if name in ("argwhere", "flatnonzero", "piecewise", "diag_indices_from") or not arrays:

@@ -29,7 +29,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+SLOW = {"pinv"}  # 48 programs of a thousand ops
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.deep] * (n in SLOW)) for n in FUNCTIONS]
+)
 def test_a_matrix_in_a_batch_has_the_bits_of_the_matrix_alone(name: str) -> None:
     f = FUNCTIONS[name]
     for d, n in itertools.product((np.float32, np.complex64, np.complex128), (1, 2, 3, 5)):

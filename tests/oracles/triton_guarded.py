@@ -253,6 +253,8 @@ def programs() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         "batched product": (lambda a, b: a @ b, [data(3, 5, 6), data(3, 6, 7)]),
         "rows of a table": (lambda x, i: x[i] + 1, [data(7, 5), ids]),
         "scan": (lambda x: op.cumsum(x, axis=1), [data(3, 13)]),
+        "logarithms of sums": (lambda x: op.logcumsumexp(x, axis=1), [data(3, 13)]),
+        "counts": (lambda x: op.bincount(x, length=100), [rng.integers(-3, 120, 4099)]),
         "draws": (lambda k: op.random.normal(k, (3, 50)), [np.array([3, 1 << 31], np.uint32)]),
         "wide draws": (
             lambda k: op.random.normal(k, (51,), dtype=ts.f64), [np.array([3, 1 << 31], np.uint32)],

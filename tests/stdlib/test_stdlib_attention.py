@@ -107,17 +107,17 @@ def test_machine_code_has_the_bits_of_the_interpreter():
 
 
 def test_every_schedule_gives_one_hash():
-    """102 schedules of the forward pass, and 5 of them of the backward pass."""
+    """34 schedules of the forward pass, and 2 of them of the backward pass."""
     q, k, v, ct = (ts.tensor(x) for x in operands(((), 2, 1, 9, 140, 4)))
     made, back = set(), set()
     with ts.interpret():
-        for i, s in enumerate(block(m=[*range(2, 53)], n=[100, 200]).space):
+        for i, s in enumerate(block(m=[*range(2, 53, 3)], n=[100, 200]).space):
             f = stdlib.flash_attention_2.with_schedule(s)
             made.add(f(q, k, v, causal=True).numpy().tobytes())
             if i % 24 == 1:
                 _, pull = ts.vjp(lambda *xs, f=f: f(*xs, causal=True), q, k, v)
                 back.add(b"".join(x.numpy().tobytes() for x in pull(ct)))
-    assert i + 1 == 102
+    assert i + 1 == 34
     assert len(made) == len(back) == 1
 
 

@@ -139,7 +139,7 @@ def _of_columns(nest: Nest, columns: int) -> Nest:
 
 
 def _on_gpu(k: Kernel, said: Settings) -> Kernel:
-    sizes = [*said.get("block", ()), 0, 0][:2] + [said.get("k") or 0]
+    sizes = [*[*said.get("block", ()), 0, 0][:2], said.get("k") or 0]
     if any(sizes):
         if not k.contracts:
             raise ScheduleError(

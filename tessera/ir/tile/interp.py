@@ -208,9 +208,14 @@ class Instance:
                     "that "
                     "they are distinct"
                 ).at(op.location)
+        how = op.attributes.get("atomic")
         for place in np.ndindex(value.shape):
             if inside[place]:
-                data[tuple(i[place] for i in index)] = value[place]
+                at = tuple(i[place] for i in index)
+                new = value[place]
+                data[at] = (
+                    new if how is None else scalar(how, [data[at], new], op.operands[0].dtype)
+                )
         return []
 
     def _kept(self, op: Operation, box: Array) -> Array:

@@ -354,14 +354,18 @@ class Builder:
         axes: Sequence[int] = (),
         masked: Sequence[int] = (),
         distinct: bool = False,
+        atomic: str | None = None,
     ) -> None:
         """As store, to where gather would read; of several elements for a place the last stays.
 
-        Where they are `distinct`, there is one element for a place at most.
+        Where they are `distinct`, there is one element for a place at most.  `atomic` is a scalar op by which
+        all of them are folded into what is there, in any order.
         """
         attributes = _box(at, extent, axes, masked) | {"picked": tuple(picked)}
         if distinct:
             attributes["distinct"] = True
+        if atomic is not None:
+            attributes["atomic"] = atomic
         self._write("scatter", memory, (value, *picked.values()), attributes)
 
     def prefetch(

@@ -100,12 +100,13 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 # least so many bytes: what it writes is the same.  A loop that is `bounded` ends where its first
 # carried tile says, an i64 number that the body passes on, or at `stop` if that comes first.  One that is
 # `going` ends as soon as its first carried tile, a bool, is false, and at `stop` at the latest.  A prefetch
-# that is `far` brings a box to the second cache.  The places of a scatter that is `distinct` differ.  A load
-# or store with `vector` accesses at most so many elements at once.
+# that is `far` brings a box to the second cache.  The places of a scatter that is `distinct` differ; one
+# that is `atomic` folds into what is there by that scalar op, in any order, also that of other instances.
+# A load or store with `vector` accesses at most so many elements at once.
 OPTIONAL: dict[str, dict[str, str]] = {
     "load": {"vector": "int"}, "store": {"bypass": "int", "vector": "int"},
     "for": {"bounded": "flag", "going": "flag"}, "prefetch": {"far": "flag"},
-    "scatter": {"distinct": "flag"},
+    "scatter": {"distinct": "flag", "atomic": "text"},
 }  # fmt: skip
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,

@@ -13,7 +13,7 @@ from tessera.core.dims import Size
 from tessera.ir.tile.ir import Memory, Tile
 from tessera.lang.kernel.access import Box, flattened
 from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.values import Array, TileValue
+from tessera.lang.kernel.values import Array, KernelError, TileValue
 
 
 def fold_into(
@@ -44,6 +44,29 @@ def fold_into(
         _fold_one(places, x, box, dict(zip(picks, element[1:], strict=True)), element[0], how)
 
     w.each(lines[0].shape[0], one)
+
+
+ATOMICS = ("add", "max", "min", "and", "or", "xor")
+_ATOMIC_DTYPES = ("f32", "f64", "i32", "i64", "u32", "u64")
+
+
+def fold_atomically(
+    places: Places, x: Array, value: TileValue, box: Box, mask: TileValue | None, how: str
+) -> None:
+    """The same by the atomics of a GPU: instances run side by side, in any order."""
+    w = places.w
+    if how not in ATOMICS or x.dtype.name not in _ATOMIC_DTYPES:
+        raise KernelError(
+            f"accumulate: there is no atomic {how} of {x.dtype}; there are {', '.join(ATOMICS)} of "
+            f"{', '.join(_ATOMIC_DTYPES)}; leave atomic= out"
+        )
+    value = w.cast(value, x.dtype)
+    box = box if box.points else _as_points(places, box)
+    picks, axes, shape = places.spread_points(x, box)
+    value = places.fitted(value, shape)
+    picks = places.dropped(picks, places.real(value, axes, mask), shape)
+    every = {**picks, **{i: w.b.broadcast(t, shape) for i, t in box.moves.items()}}
+    w.b.scatter(x.memory, value.tile, every, box.at, (1,) * len(box.at), (), box.masked, atomic=how)
 
 
 def _kept(places: Places, t: Tile) -> Memory:

@@ -12,7 +12,7 @@ from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
 from tessera.lang.kernel.access import Box
-from tessera.lang.kernel.accumulate import fold_into
+from tessera.lang.kernel.accumulate import fold_atomically, fold_into
 from tessera.lang.kernel.data_ranges import data_blocks, data_range
 from tessera.lang.kernel.hints import note
 from tessera.lang.kernel.places import is_line, moves_of
@@ -164,14 +164,20 @@ _ACCUMULATES = ("add", "mul", "max", "min", "and", "or", "xor")
 @intrinsic()
 def accumulate(
     p: Program, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
-    at: Any = None, shape: Any = None, mask: Any = None, how: str = "add",
+    at: Any = None, shape: Any = None, mask: Any = None, how: str = "add", atomic: bool = False,
 ) -> None:  # fmt: skip
     """Fold a tile into the elements of a tensor: x = x + value, or by another `how`.
 
     Instances do it one after the other in the order of the grid, and the elements of a tile in row-major
     order, so that the bits are those of this order on every machine.  Places are those of tile.store and
-    may be equal.
+    may be equal.  Under ts.numerics("fast"), `atomic=True` has the instances of a GPU run side by side and
+    fold by atomics, in any order; a CPU keeps the order.
     """
+    if atomic and p.w.exact:
+        raise KernelError(
+            "accumulate: atomic=True folds in any order, so that bits change from run to run; call the "
+            'kernel under ts.numerics("fast"), or leave it out'
+        )
     if how not in _ACCUMULATES:
         raise KernelError(f"accumulate: got {how!r}, expected one of {', '.join(_ACCUMULATES)}")
     target, made = array(x, "accumulate"), p.w.tile(value)
@@ -180,8 +186,11 @@ def accumulate(
     if box is None:
         sizes = _led(target, made) if at is not None and shape is None else shape
         box = _box(p, target, rows, cols, batch, at, _extent(at, sizes))
-    p.places.serial = True
     target.memory.writable = True
+    if atomic and p.places.on_gpu:
+        fold_atomically(p.places, target, made, box, both(p, mask), how)
+        return
+    p.places.serial = True
     fold_into(p.places, target, made, box, both(p, mask), how)
 
 

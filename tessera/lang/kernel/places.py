@@ -71,6 +71,7 @@ class Places(Access):
     def __init__(self, writer: Writer, schedule: Schedule, first: Array | None):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
+        self.on_gpu = False  # whether the kernel is made for one
         self.serial = False  # whether instances run one after the other
         self.ahead: int | None = None  # rounds that loads look ahead where they say nothing
         self.widths: dict[str, int] = {}  # elements of an access at most, by memory

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tessera.algebra.operator import Operator
 from tessera.core.dims import Dim, Size, substitute, symbol, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
@@ -148,6 +149,7 @@ class Translation:
         self.arrays = [self._array(p) for p in bound.parameters]
         tensors = [a for a, p in zip(self.arrays, bound.parameters, strict=True) if not p.number]
         self.places = self.made(schedule, tensors[0] if tensors else None)
+        self.places.on_gpu = fixed
         if schedule.stages is not None and not fixed:  # on a GPU, Triton overlaps rounds
             self.places.ahead = schedule.stages - 1
         self.places.known_grid = self.places.known_grid or assumed.grid
@@ -228,7 +230,9 @@ class Translation:
             else:
                 found[p.name] = a
         for n, x in self.bound.holders.items():
-            if isinstance(x, tuple | list) and not hasattr(x, "_fields"):
+            if isinstance(x, Operator) or (
+                isinstance(x, tuple | list) and not hasattr(x, "_fields")
+            ):
                 found[n] = tuple(found[n].fields.values())
             elif isinstance(x, dict):
                 found[n] = found[n].fields

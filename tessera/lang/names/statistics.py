@@ -57,6 +57,7 @@ from tessera.ops.shape import (
     matrix_transpose,
     moveaxis,
     reshape,
+    slice_,
     transpose,
 )
 from tessera.ops.sorting import searchsorted, sort
@@ -289,8 +290,12 @@ def bincount(
         raise DTypeError(f"bincount: x is {v.type}, expected integers")
     if length is None:
         length = _largest("bincount", v, minlength)
-    w = full(v.shape, 1, i64) if weights is None else ravel_(as_value(weights))
     inside = logical_and(ge(v, 0), lt(v, length))
+    if weights is None and length:  # what is outside counts behind the last number
+        place = where(inside, cast_to(v, i64), length)
+        counts = scatter_add(zeros((length + 1,), i64), full(v.shape, 1, i64), place)
+        return slice_(counts, (0,), (length,))
+    w = full(v.shape, 1, i64) if weights is None else ravel_(as_value(weights))
     kept = where(inside, w, zeros_like(w))
     return (
         scatter_add(zeros((length,), w.dtype), kept, where(inside, cast_to(v, i64), 0))

@@ -317,12 +317,12 @@ def test_an_image_keeps_its_tables():
 
 
 def test_schedules_do_not_change_a_transform():
-    """64 of them: rows and columns, 1 to 16 lanes, whole or short vectors."""
+    """24 of them: rows and columns, 1 to 16 lanes, whole or short vectors."""
     found = set()
     x = draw((23, 12))
     for outer, inner in ((23, 1), (1, 23)):
         given = np.ascontiguousarray(x if inner == 1 else x.T)
-        for lanes, register in product(range(1, 17), (16, 64)):
+        for lanes, register in product((1, 2, 3, 5, 8, 16), (16, 64)):
             schedule = Schedule(lanes=lanes, few=1, register=register)
             t = Transform("fft", 12, outer, inner, ts.f32, schedule=schedule)
             y = np.zeros(t.result.shape, np.float32)

@@ -337,4 +337,4 @@ def race_mutants(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
             yield f"{n} axis {axis} reaches back", changed(kernel, op, at=shifted, masked=masked)
 
 
-__all__ = ["Builder", "GLOBAL", "K", "M", "Memory", "N", "SHARED", "Tile", "i64"]
+__all__ = ["GLOBAL", "SHARED", "Builder", "K", "M", "Memory", "N", "Tile", "i64"]

@@ -47,8 +47,6 @@ NAMES = frozenset(
         "phase",
         "before",
         "begin",
-    )
-    + (
         "begun",
         "rows",
         "cols",

@@ -39,8 +39,6 @@ NAMES = frozenset(
         "which",
         "phase",
         "before",
-    )
-    + (
         "tiles",
         "left",
         "right",

@@ -182,6 +182,10 @@ class MemoryWriter(Writer):
         x = self.of(t)
         if t.dtype is bool_:
             x = f"{x}.to(tl.int8)"
+        how = op.attributes.get("atomic")
+        if how is not None:
+            self.do(f"tl.atomic_{how}({at}, {x}{f', mask={mask}' if mask else ''}, sem='relaxed')")
+            return
         if not picked or op.attributes.get("distinct") or all(n == 1 for n in shape):
             self.do(f"tl.store({at}, {x}{f', mask={mask}' if mask else ''})")
             return

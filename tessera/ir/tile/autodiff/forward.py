@@ -18,7 +18,7 @@ from tessera.ir.tile.autodiff.activity import moving
 from tessera.ir.tile.autodiff.memories import LOADS
 from tessera.ir.tile.autodiff.plan import accesses
 from tessera.ir.tile.autodiff.prune import prune
-from tessera.ir.tile.autodiff.push_rules import PUSH_RULES, Pushes
+from tessera.ir.tile.autodiff.push_rules import PUSH_RULES, Pushes, no_push
 from tessera.ir.tile.autodiff.synchronous import synchronous
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.rules import canonical
@@ -128,6 +128,9 @@ class _Writer:
         m, (value, *indices) = op.memory, op.operands
         assert m is not None
         picks = [self.tiles[t] for t in indices]
+        how = op.attributes.get("atomic")
+        if how not in (None, "add") and m in self.held:
+            raise no_push(op, f"an atomic {how}")
         if m not in self.results or m in self.again:
             self._again(op, [self.tiles[value], *picks], self.memories[m])
         if m in self.held:

@@ -23,8 +23,15 @@ def check_stores(kernel: Kernel, held: set[Memory]) -> None:
             continue
         if op.operands[0].dtype.name.startswith("f8"):
             raise no_rule(op, f"a store of {op.operands[0].dtype}")
+        how = op.attributes.get("atomic")
+        if how not in (None, "add"):
+            raise no_rule(op, f"an atomic {how}")
         picks = op.operands[1:]
-        if any(n != 1 for t in picks for n in t.shape) and not op.attributes.get("distinct"):
+        if (
+            how is None
+            and any(n != 1 for t in picks for n in t.shape)
+            and not op.attributes.get("distinct")
+        ):
             raise no_rule(op, "a store of several elements to one place")
 
 

@@ -488,7 +488,9 @@ class Writer:
         ct = box.load(self.b, m)
         if not box.picked:
             self.zeroed.add(ct)
-        if m.writable:
+        if (
+            m.writable and "atomic" not in op.attributes
+        ):  # a sum leaves what was there its cotangent
             box.store(self.b, m, self._zeros(value))
         self.add(value, ct)
 

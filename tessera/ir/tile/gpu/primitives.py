@@ -16,6 +16,7 @@ from tessera.ir.schedule.ir import (
 )
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
+from tessera.ir.tile.gpu.count import count_places
 from tessera.ir.tile.gpu.fft import TRANSFORMS
 from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.gpu.scan import SCANS
@@ -86,6 +87,7 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     **POOLS,
     **SORTS,
     "topk": topk,
+    "count_places": count_places,
     "searchsorted": searchsorted,
     **SCANS,
     **TRANSFORMS,
@@ -99,4 +101,6 @@ def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     return None if own is None else own(step, types)
 
 
-_ALONE = {n: _OWN[n] for n in ("searchsorted", "topk", *SORTS, *POOLS)}
+_ALONE = {
+    n: _OWN[n] for n in ("count_places", "logcumsumexp", "searchsorted", "topk", *SORTS, *POOLS)
+}

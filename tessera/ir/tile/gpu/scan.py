@@ -6,14 +6,16 @@
 E(i), the fold of all before i, is E(0), nothing, taken down the binary tree over aligned neighbours: a left child has
 its parent's E, a right one has E and the fold of its sibling.  Then y[i] is E(i) and x[i].  A part is a subtree, so
 the bits are the same for any size of parts.  From the end, left and right change places.
+
+log(exp(x) + exp(y)) is no scalar op of kernels: its two operands are taken out of a pair, and then joined.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 
 from tessera.core.dims import Size
 from tessera.core.dtype import DType
@@ -30,6 +32,8 @@ PART = 2048  # elements of a part of a longer one
 STEPS = 16  # of a part that is scanned for each column: a thread holds all of them
 _FEWEST = 1024  # elements of a block of short lines
 EACH = 32  # elements of a thread
+EACH_LONG = 8  # of one that takes exponentials and logarithms
+_LOG = "logaddexp"
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class _Block:
         self.many = min(power(others), most)
         self.parts = -(-lines.n // size)
         elements = self.many * size
-        warps = 1 if self.columns else max(min(elements // (32 * EACH), 8), 1)
+        each, most = (EACH_LONG, 16) if scan.scalar == _LOG else (EACH, 8)
+        warps = 1 if self.columns else max(min(elements // (32 * each), most), 1)
         self.threads = Threads(warps)
 
     def place(self, b: Builder) -> tuple[tuple[Size, Size, Size], Size]:
@@ -133,7 +138,7 @@ class _Block:
         self.stored(
             b,
             out,
-            tree(b, s.scalar, self.loaded(b, source, at, self.size), axis),
+            _tree(b, s.scalar, self.loaded(b, source, at, self.size), axis),
             (at[0], p, at[2]),
             1,
         )
@@ -158,7 +163,7 @@ class _Block:
         else:
             root = self.loaded(b, before, (at[0], p, at[2]), 1)
         y = exclusive(b, s.scalar, x, axis, root, s.reverse)
-        y = y if self.exclusive else b.apply(s.scalar, y, x)
+        y = y if self.exclusive else _joined(b, s.scalar, y, x)
         self.stored(b, out, y, at, self.size)
         return b.finish()
 
@@ -174,21 +179,55 @@ def exclusive(b: Builder, scalar: str, x: Tile, axis: int, root: Tile, reverse: 
     while levels[-1].shape[axis] > 1:
         t = levels[-1]
         pairs = _pairs(b, t, axis)
-        levels.append(b.reshape(b.fold(scalar, pairs, axis + 1), _half(t, axis)))
+        levels.append(b.reshape(_pair_fold(b, scalar, pairs, axis + 1), _half(t, axis)))
     found = root
     for t in reversed(levels[:-1]):
         pairs = _pairs(b, t, axis)
-        shape = [1] * len(pairs.shape)
-        shape[axis + 1] = 2
-        number = b.index(0, tuple(shape), axis + 1)
-        one = b.full(number.dtype, (1,) * len(shape), int(reverse))
-        first = b.apply("eq", number, one)
-        none = b.full(t.dtype, (1,) * len(shape), neutral(scalar, t.dtype))
-        sibling = b.fold(scalar, b.apply("where", first, pairs, none), axis + 1)
+        first, sibling = _one_of(b, scalar, pairs, axis + 1, int(reverse))
         parent = b.reshape(found, sibling.shape)
-        child = b.apply("where", first, parent, b.apply(scalar, parent, sibling))
+        child = b.apply("where", first, parent, _joined(b, scalar, parent, sibling))
         found = b.reshape(child, t.shape)
     return found
+
+
+def _one_of(b: Builder, scalar: str, pairs: Tile, axis: int, which: int) -> tuple[Tile, Tile]:
+    """Which elements of pairs are the first, or the second, and those elements."""
+    shape = [1] * len(pairs.shape)
+    shape[axis] = 2
+    number = b.index(0, tuple(shape), axis)
+    one = b.full(number.dtype, (1,) * len(shape), which)
+    chosen = b.apply("eq", number, one)
+    least = "max" if scalar == _LOG else scalar
+    none = b.full(pairs.dtype, (1,) * len(shape), neutral(least, pairs.dtype))
+    return chosen, b.fold(least, b.apply("where", chosen, pairs, none), axis)
+
+
+def _joined(b: Builder, scalar: str, x: Tile, y: Tile) -> Tile:
+    """The fold of two."""
+    if scalar != _LOG:
+        return b.apply(scalar, x, y)
+    one = (1,) * len(x.shape)
+    apart = b.apply("neg", b.apply("abs", b.apply("sub", x, y)))
+    more = b.apply("log1p", b.apply("exp", apart))
+    twice = b.apply("add", x, b.full(x.dtype, one, math.log(2)))  # infinities too
+    other = b.apply("add", b.apply("max", x, y), more)
+    return b.apply("where", b.apply("eq", x, y), twice, other)
+
+
+def _pair_fold(b: Builder, scalar: str, pairs: Tile, axis: int) -> Tile:
+    if scalar != _LOG:
+        return b.fold(scalar, pairs, axis)
+    (_, left), (_, right) = (_one_of(b, scalar, pairs, axis, i) for i in (0, 1))
+    return _joined(b, scalar, left, right)
+
+
+def _tree(b: Builder, scalar: str, x: Tile, axis: int) -> Tile:
+    """The fold of 2^k elements of an axis, which stays."""
+    if scalar != _LOG:
+        return tree(b, scalar, x, axis)
+    while x.shape[axis] > 1:
+        x = b.reshape(_pair_fold(b, scalar, _pairs(b, x, axis), axis + 1), _half(x, axis))
+    return x
 
 
 def _half(t: Tile, axis: int) -> tuple[int, ...]:
@@ -204,11 +243,12 @@ def scan(name: str, step: Primitive, types: Mapping[str, TensorType]) -> Expansi
     x, axis = types[step.operands[0]], step.params["axis"]
     if 0 in x.shape or x.dtype.kind not in "fiu" or x.dtype.base is not x.dtype:
         return None
-    outer, inner = (prod(int(n) for n in s) for s in (x.shape[:axis], x.shape[axis + 1 :]))
+    outer, inner = (math.prod(int(n) for n in s) for s in (x.shape[:axis], x.shape[axis + 1 :]))
     lines = _Lines(outer, int(x.shape[axis]), inner, x.dtype)
-    made = _Scan(step.results[0], FOLDS[name], x.dtype.compute, bool(step.params["reverse"]))
+    made = _Scan(step.results[0], _SCALARS[name], x.dtype.compute, bool(step.params["reverse"]))
     made.lines(step.operands[0], step.results[0], lines, x.dtype)
     return Expansion(tuple(made.launches), made.between)
 
 
-SCANS = {name: partial(scan, name) for name in FOLDS}
+_SCALARS = {**FOLDS, "logcumsumexp": _LOG}
+SCANS = {name: partial(scan, name) for name in _SCALARS}

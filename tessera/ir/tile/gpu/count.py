@@ -1,0 +1,121 @@
+"""count: how often each number 0 ... size - 1 is in a tensor, as products of matrices of zeros and ones.
+
+    y[n] = how many i with x[i] = n   ->   part p: c[h, l] = sum over i of [x[i] // 16 = h] [x[i] % 16 = l]
+                                           y[16 h + l] = sum over p of c[h, l]
+
+An element is compared with the upper and with the lower digits of all numbers, not with every number, and matrix
+units add up.  Sums of ones below 2^24 are exact in f32, so that no size of parts changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tessera.core.dims import Size, smaller
+from tessera.core.dtype import DType, f16, f32, i32, i64
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
+from tessera.ir.tile.gpu.blocks import power
+from tessera.ir.tile.ir import Builder, Kernel
+from tessera.ir.tile.launch import Expansion, Launch, Threads
+
+PARTS = 512  # blocks of threads
+_LEAST = 16  # rows and columns of a product
+_ROWS = 64  # of a block's product
+_EXACT = 1 << 24  # elements of a part
+_SUMMED = 2048  # counts of parts that a block adds up
+
+
+def count_places(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
+    """Two launches: the counts of parts, and their sums."""
+    (x,), (y,) = step.operands, step.results
+    p = Counts(
+        types[x].dtype, prod(int(n) for n in types[x].shape), int(types[y].shape[0]), types[y].dtype
+    )
+    counts = f"{y}_counts"
+    warps = 8 if p.high * p.low > 1 << 10 else 4
+    launches = (
+        Launch(p.counted(), (x,), (counts,), Threads(warps)),
+        Launch(p.summed(), (counts,), (y,), Threads(4)),
+    )
+    return Expansion(launches, {counts: TensorType(i32, (p.parts, p.high * p.low))})
+
+
+@dataclass(frozen=True)
+class Counts:
+    """So many elements, whose numbers up to a size are counted."""
+
+    kind: DType
+    count: int
+    size: int
+    dtype: DType
+
+    @property
+    def low(self) -> int:
+        """Values of the lower digit."""
+        return max(1 << (power(self.size).bit_length() - 1) // 2, _LEAST)
+
+    @property
+    def high(self) -> int:
+        """Values of the upper digit."""
+        return max(power(self.size) // self.low, _LEAST)
+
+    @property
+    def step(self) -> int:
+        """Elements that are compared at a time."""
+        return 128 if self.low <= _LEAST else 64
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the elements are cut."""
+        blocks = max(self.high // _ROWS, 1)
+        wanted = max(PARTS // blocks, 1)
+        enough = max(power(self.count // (8 * self.step)), 1)
+        return max(min(wanted, enough), power(-(-self.count // _EXACT)))
+
+    def counted(self) -> Kernel:
+        """The counts of each part."""
+        b, e, n = Builder("count_parts"), self.step, self.low
+        m = min(self.high, _ROWS)
+        x = b.parameter("x", TensorType(self.kind, (self.count,)))
+        out = b.parameter("counts", TensorType(i32, (self.parts, self.high, n)), writable=True)
+        each = -(-self.count // self.parts)
+        each = -(-each // e) * e
+        part, row = b.program(self.parts), b.program(self.high // m) * m
+        start: Size = part * each
+        rows, columns = b.cast(b.index(row, (m, 1), 0), i32), b.cast(b.index(0, (1, n), 1), i32)
+        masked = (0,) if self.count % e else ()
+        with b.loop(start, smaller(start + each, self.count), e, [b.full(f32, (m, n), 0)]) as loop:
+            found = b.load(x, (loop.variable,), (e,), masked=masked, fill=0)
+            wide = b.cast(found, i64)
+            inside = b.apply("logical_and", b.apply("ge", wide, b.full(i64, (e,), 0)),
+                             b.apply("lt", wide, b.full(i64, (e,), self.size)))  # fmt: skip
+            if masked:
+                there = b.apply(
+                    "lt", b.index(loop.variable, (e,), 0), b.full(i64, (e,), self.count)
+                )
+                inside = b.apply("logical_and", inside, there)
+            # A number that is none has an upper digit that is none.
+            number = b.cast(b.apply("where", inside, wide, b.full(i64, (e,), -1)), i32)
+            shift = (n - 1).bit_length()
+            upper = b.apply("shift_right", number, b.full(i32, (e,), shift))
+            lower = b.apply("and", number, b.full(i32, (e,), n - 1))
+            left = b.cast(b.apply("eq", b.reshape(upper, (1, e)), rows), f16)
+            right = b.cast(b.apply("eq", b.reshape(lower, (e, 1)), columns), f16)
+            loop.carry(b.dot(left, right, loop.carried[0]))
+        b.store(out, b.cast(loop.results[0], i32), (part, row, 0), (1, m, n), (1, 2))
+        return b.finish()
+
+    def summed(self) -> Kernel:
+        """The sums of the parts."""
+        b, whole = Builder("count_sums"), self.high * self.low
+        counts = b.parameter("counts", TensorType(i32, (self.parts, whole)))
+        y = b.parameter("y", TensorType(self.dtype, (self.size,)), writable=True)
+        n = max(min(_SUMMED // self.parts, whole), 1)
+        at = b.program(-(-self.size // n)) * n
+        found = b.cast(b.load(counts, (0, at), (self.parts, n)), i64)
+        total = b.reshape(b.fold("add", found, 0), (n,))
+        b.store(y, b.cast(total, self.dtype), (at,), (n,), masked=(0,) if self.size % n else ())
+        return b.finish()

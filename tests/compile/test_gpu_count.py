@@ -1,0 +1,99 @@
+"""Counts on a GPU: NumPy's, for every number of parts, with numbers that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import op
+from tessera.compile.passes import GRAPH
+from tessera.compile.pipeline import passes_of
+from tessera.core.dtype import as_dtype
+from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Primitive
+from tessera.ir.tile.gpu import count
+from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.verify import verify
+from tests.support.fakes.gpu_fake import at
+
+RUNS_ON = "numpy"
+
+
+def launched(x: Any, size: int, dtype: Any = ts.i64) -> Any:
+    """The counts by the kernels, by the Tile interpreter."""
+    types = {"x": TensorType(as_dtype(x.dtype), x.shape), "y": TensorType(dtype, (size,))}
+    step = Primitive("s", "count_places", {"size": size, "dtype": dtype}, ("x",), ("y",))
+    e = count.count_places(step, types)
+    memory = {"x": x, "y": np.full(size, 7, dtype.np)}
+    for n, t in e.between.items():
+        memory[n] = np.full(t.shape, 3).astype(t.dtype.np)  # type: ignore[arg-type]
+    for launch in e.launches:
+        verify(launch.kernel)
+        names = (*launch.inputs, *launch.outputs)
+        given = zip(launch.kernel.parameters, names, strict=True)
+        interpret(launch.kernel, [memory[n].reshape(m.type.shape) for m, n in given])  # type: ignore[arg-type]
+    return memory["y"]
+
+
+@pytest.mark.parametrize("size", [1, 10, 257, 5000])
+@pytest.mark.parametrize("kind", ["i8", "i4", "u1"])
+def test_counts_are_numpys(size: int, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    low = 0 if kind == "u1" else -3
+    for n in (1, 700, 1024) if size < 5000 else (700,):
+        x = rng.integers(low, min(size + 5, 255), n).astype(kind)
+        inside = x[(x >= 0) & (x.astype("i8") < size)].astype("i8")
+        want = np.bincount(inside, minlength=size)
+        np.testing.assert_array_equal(launched(x, size), want)
+
+
+def test_no_number_of_parts_changes_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(1).integers(0, 300, 3001)
+    want = np.bincount(x, minlength=300)
+    for parts in (1, 16):
+        monkeypatch.setattr(count, "PARTS", parts)
+        np.testing.assert_array_equal(launched(x, 300, ts.i32), want)
+
+
+@pytest.mark.parametrize("where", ["fake", pytest.param("device", marks=pytest.mark.gpu)])
+def test_programs_count_on_the_device(where: str) -> None:
+    rng = np.random.default_rng(2)
+    x, v = rng.integers(-4, 40, 5000), rng.standard_normal(5000).astype("f4")
+
+    def f(x: Any, v: Any) -> Any:
+        counts, _ = op.histogram(v, 30, (-2.0, 2.0))
+        return op.bincount(x, length=33), op.bincount(op.abs(x), v, length=50), counts
+
+    with at(where):
+        got = ts.jit(f)(ts.tensor(x).to("cuda"), ts.tensor(v).to("cuda"))
+    want = f(ts.tensor(x), ts.tensor(v))
+    np.testing.assert_array_equal(
+        want[0].numpy(), np.bincount(x[(x >= 0) & (x < 33)], minlength=33)
+    )
+    for i in (0, 2):
+        np.testing.assert_array_equal(got[i].numpy(), want[i].numpy())
+    np.testing.assert_allclose(got[1].numpy(), want[1].numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_counts_have_no_order_and_no_values() -> None:
+    """Neither a sort nor a scatter, and no tensor of ones; sums of other values, or of floats, stay scatters."""
+    i, few = ts.Tensor[1 << 16, ts.i64], ts.Tensor[64, ts.i64]
+    zeros = lambda n, d: op.zeros((n,), d)  # noqa: E731
+    for f, t, counts in (
+        (lambda x: op.bincount(x, length=256), i, True),
+        (lambda x: op.scatter_add(zeros(9, ts.u32), op.ones((1 << 16,), ts.u32), x), i, True),
+        (lambda x: op.scatter_add(zeros(9, ts.i64), op.full((1 << 16,), 2, ts.i64), x), i, False),
+        (lambda x: op.scatter_add(zeros(9, ts.f32), op.ones((1 << 16,), ts.f32), x), i, False),
+        (lambda x: op.scatter_add(op.ones((9,), ts.i64), op.ones((1 << 16,), ts.i64), x), i, False),
+        (lambda x: op.bincount(x, length=1 << 17), i, False),
+        (lambda x: op.bincount(x, length=256), few, False),
+    ):
+        g = ts.trace(f, t)
+        for p in passes_of("cuda", GRAPH):
+            g = p.run(g)
+        names = {n.op.name for n in g.nodes}
+        assert ("count_places" in names) == counts, g.text
+        assert ("scatter_add" in names) != counts, g.text

@@ -1,0 +1,32 @@
+"""Old names of modules are errors that say the new ones."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import pytest
+
+from tessera.core.moved import MOVED
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_an_old_name_says_the_new_one(old: str) -> None:
+    new = MOVED[old]
+    with pytest.raises(
+        ModuleNotFoundError, match=f"^tessera.{old} is tessera.{new} now; import that$"
+    ):
+        importlib.import_module(f"tessera.{old}")
+    assert importlib.util.find_spec(f"tessera.{new}") is not None
+
+
+def test_what_was_in_a_folder_says_where_the_folder_is() -> None:
+    with pytest.raises(
+        ModuleNotFoundError, match=r"tessera\.accelerator is tessera\.compile\.gpu now"
+    ):
+        importlib.import_module("tessera.accelerator.kept")
+
+
+def test_other_names_are_missing_as_ever() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named .tessera\.abacus."):
+        importlib.import_module("tessera.abacus")
