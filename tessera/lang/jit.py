@@ -163,41 +163,41 @@ class Jitted(FunctionHabits):
         self._returns = Returns(f, self._name, self._signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if CALLS.observers and current_builder() is None:
-            return CALLS.around(Jitted._call)(self, args, kwargs)
-        return self._call(args, kwargs)
-
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            stream = current_stream()
-            if stream is None and current_builder() is None:
-                key, data, tensors = self._tokens(args, kwargs)
-                try:
-                    entry = self._quick.get(key)
-                except TypeError:  # a static field that cannot be hashed: said below
-                    entry = key = None
-                if entry is not None:
-                    donates = entry.donated and type(entry.executable) is not Executable
-                    if donates and not checking():
-                        return results(entry, run_donating(entry, tensors, data))
-                    if entry.record is not False and not entry.donated:
-                        self._prepare_calls(entry, args, kwargs, data)
-                    return wrap(entry, data)
-            else:
-                key = None
-            c = self._take_apart(args, kwargs)
-            if current_builder() is not None:
-                return self._inline(c)
-            entry = self._entry(c)
-            if key is not None and len(data) == len(c.tensors):
-                self._quick[key] = entry
-            data, tensors = [], []  # a donated array is free when nothing else holds it
-            return self._started(entry, c, stream, key is not None)
+        try:  # here, so that a traceback shows one frame of ours
+            if CALLS.observers and current_builder() is None:
+                return CALLS.around(Jitted._call)(self, args, kwargs)
+            return self._call(args, kwargs)
         except TesseraError as e:
             error = located(e)
         except RecursionError:
             error = located(too_deep(self._name))
         raise error
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stream = current_stream()
+        if stream is None and current_builder() is None:
+            key, data, tensors = self._tokens(args, kwargs)
+            try:
+                entry = self._quick.get(key)
+            except TypeError:  # a static field that cannot be hashed: said below
+                entry = key = None
+            if entry is not None:
+                donates = entry.donated and type(entry.executable) is not Executable
+                if donates and not checking():
+                    return results(entry, run_donating(entry, tensors, data))
+                if entry.record is not False and not entry.donated:
+                    self._prepare_calls(entry, args, kwargs, data)
+                return wrap(entry, data)
+        else:
+            key = None
+        c = self._take_apart(args, kwargs)
+        if current_builder() is not None:
+            return self._inline(c)
+        entry = self._entry(c)
+        if key is not None and len(data) == len(c.tensors):
+            self._quick[key] = entry
+        data, tensors = [], []  # a donated array is free when nothing else holds it
+        return self._started(entry, c, stream, key is not None)
 
     def _started(self, entry: Variant, c: Call, stream: Stream | None, usual_call: bool) -> Any:
         """The results of a call whose entry was looked up by its types."""
