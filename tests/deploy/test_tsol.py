@@ -184,3 +184,13 @@ def test_the_guide_has_every_family_as_the_records_have_it_now():
     assert {r.family for r in op_rows()} == set(named)
     for word in ("Ops", "Dtypes", "Determinism", "Gradient", "Targets"):
         assert text.count(f"- **{word}**") == len(tsol_guide.FAMILIES)
+
+
+def test_a_library_has_the_calls_that_it_was_asked_for(tmp_path: Path):
+    wanted = [tsol.parse_call("sin(f32[n])"), tsol.parse_call("sum(f32[n,m], axis=0)")]
+    assert tsol.save(tmp_path / "some.tsol", wanted) == wanted
+    assert tsol.save(tmp_path / "none.tsol", []) == []
+
+
+def test_a_library_knows_how_many_operands_go_element_by_element():
+    assert [tsol.operands_each(n) for n in ("sin", "add", "sum", "no such op")] == [1, 2, 0, 0]

@@ -22,7 +22,7 @@ from tessera import cli, op, train
 from tessera.core.errors import OperandError
 from tessera.train import history
 from tessera.train.board_page import Board
-from tessera.train.dashboard import _OPEN
+from tessera.train.dashboard import _OPEN, _step
 from tessera.train.history import POINTS, Curve, History
 from tessera.train.screen import line, plotted, screen, size, span
 from tests.inspect.test_inspect import browse
@@ -398,3 +398,20 @@ def test_a_browser_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         finally:
             browser.terminate()
             browser.wait(60)
+
+
+def test_values_are_of_the_next_step_when_one_of_their_names_comes_again():
+    run = History("run", lambda: 0.0)
+    at = []
+    for given in (
+        {"a": 1.0},
+        {"b": 2.0},
+        {"a": 3.0, "c": 1.0},
+        {"b": 1.0, "d": 2.0},
+        {"d": 5.0, "e": 1.0},
+    ):
+        step = _step(run, given, None)
+        run.add(step, given, {})
+        at.append(step)
+    first = at[0]
+    assert at == [first, first, first + 1, first + 1, first + 2]

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tessera.algebra.operator import Operator
+from tessera.core import tree
 from tessera.core.dims import Dim, Shape, Size, substitute, symbol, symbols
 from tessera.core.dtype import as_dtype, bool_, f32, i64
 from tessera.core.errors import OperandError
@@ -181,14 +183,16 @@ class Signature:
 
 
 def _held(x: Any) -> list[tuple[Any, Any]] | None:
-    """The tensors that an argument holds: a tuple, a list, a dictionary or a dataclass of tensors, and no
-    other.
+    """The tensors that an argument holds: a tuple, a list, a dictionary or a dataclass of tensors, an
+    operator, and no other.
     """
     if isinstance(x, tuple | list):
         names = x._fields if hasattr(x, "_fields") else range(len(x))
         found = list(zip(names, x, strict=True))
     elif isinstance(x, dict):
         found = list(x.items())
+    elif isinstance(x, Operator):
+        found = list(enumerate(tree.flatten(x)[0]))
     elif dataclasses.is_dataclass(x) and not isinstance(x, type):
         found = [(f.name, getattr(x, f.name)) for f in dataclasses.fields(x)]
     else:

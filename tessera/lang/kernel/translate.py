@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tessera.algebra.operator import Operator
 from tessera.core.dims import Dim, Size, substitute, symbol, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
@@ -229,7 +230,9 @@ class Translation:
             else:
                 found[p.name] = a
         for n, x in self.bound.holders.items():
-            if isinstance(x, tuple | list) and not hasattr(x, "_fields"):
+            if isinstance(x, Operator) or (
+                isinstance(x, tuple | list) and not hasattr(x, "_fields")
+            ):
                 found[n] = tuple(found[n].fields.values())
             elif isinstance(x, dict):
                 found[n] = found[n].fields

@@ -13,7 +13,8 @@ from tessera.core.errors import TesseraError
 from tessera.core.shardspec import ShardSpec
 from tessera.lang.dist import _LATER
 from tessera.lang.dist.alpa import operations
-from tessera.lang.dist.planning import _divided
+from tessera.lang.dist.planning import _divided, _laid
+from tessera.plan.choice import Choice
 
 RUNS_ON = "numpy"
 X = ts.ones((3, 4))
@@ -53,3 +54,11 @@ def test_operations_of_loops_and_branches() -> None:
         steps = operations(graph(lambda x: op.scan(lambda c, _: (op.sin(c), c), x, None, length=n), X))
         assert n * once <= steps < (n + 2) * 2 * once
     assert operations(graph(lambda x: op.while_loop(lambda c: op.sum(c) > 1e9, op.sin, x), X)) >= once
+
+
+def test_rules_that_are_given_hold_where_tp_cuts() -> None:
+    rules: Any = {"w": 1}
+    made: Any = None  # nothing is searched
+    assert _laid(made, Choice(4, 1), None) == [{}]
+    assert _laid(made, Choice(4, 1), rules) == [{}]
+    assert _laid(made, Choice(2, 2), rules) == [rules]

@@ -187,6 +187,28 @@ def test_arguments_may_hold_tensors():
     np.testing.assert_array_equal(both(by_field, Held(ts.tensor(a), ts.tensor(b))), a - b)
 
 
+@kernel.schedule(block(4))
+def low_rank_rows(a, x: KTile["N", "D"]):
+    """(u v^T) x of an operator of low rank, by its factors."""
+    u, v = a
+    inner = tile.dot(tile.load(v, rows=v.shape[0]).T, tile.load(x, rows=x.shape[0]))
+    return tile.dot(tile.load(u, rows=tile.context().m), inner)
+
+
+def test_an_operator_is_the_tuple_of_its_tensors():
+    r = np.random.default_rng(0)
+    u, v, x = (ts.tensor(r.normal(size=s)) for s in ((7, 2), (7, 2), (7, 3)))
+    a = ts.op.low_rank(u, v)
+    want = u.numpy() @ v.numpy().T @ x.numpy()
+    for f in (low_rank_rows, ts.jit(lambda a, x: low_rank_rows(a, x))):
+        np.testing.assert_allclose(f(a, x).numpy(), want, rtol=1e-12, atol=1e-12)
+    with ts.interpret(step=True):
+        np.testing.assert_allclose(low_rank_rows(a, x).numpy(), want, rtol=1e-12, atol=1e-12)
+    g = ts.grad(lambda u: ts.op.sum(low_rank_rows(ts.op.low_rank(u, v), x)))(u)
+    slope = np.broadcast_to((v.numpy().T @ x.numpy()).sum(axis=1), (7, 2))
+    np.testing.assert_allclose(g.numpy(), slope, rtol=1e-12, atol=1e-12)
+
+
 def test_a_kernel_shows_its_texts():
     k = boxes.lower(data(3), np.arange(3))
     assert k.tile == k.text
