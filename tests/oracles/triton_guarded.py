@@ -217,7 +217,7 @@ def prepared(
         for p, shape in zip(bound.parameters, bound.shapes, strict=True)
         for n, k in zip(map(str, p.type.shape), shape, strict=True)
     }
-    t = f.translated(bound, sizes, f.chosen(bound, sizes, None))
+    t = f.translated(bound, sizes, f.chosen(bound, sizes, None), fixed=True)  # as for a device
     k, count = written(t.kernel), len(t.inputs)
     known = {n: sizes[n] for n in k.sizes}
     arrays = [

@@ -548,3 +548,24 @@ def one_element(x: KTile["M", "N"]):
 def test_a_load_without_a_shape_is_one_element_and_without_a_place_begins_at_zero():
     x = grid(3, 4) + 1
     np.testing.assert_array_equal(everywhere(one_element, x), [[x[1, 2] * x[0, 0]]])
+
+
+@kernel.schedule(block(8))
+def spans_from_data(x: KTile["N", f32], ids: KTile["K"]):
+    """The smallest element of a stretch that data begin."""
+    p = tile.program(ids.shape[0])
+    low = 50.0
+    for nb in tile.range_n(x.shape, 4, start=ids[p], stop=x.shape[0]):
+        low = tile.minimum(low, tile.min(tile.load(x, nb)))
+    y = tile.empty((ids.shape[0],), f32)
+    tile.store(y, low, at=(p,))
+    return y
+
+
+def test_data_move_the_elements_of_an_axis_of_one():
+    """A GPU read in front of the tensor: elements stood still beside a place that data name."""
+    x, ids = np.array([2.75], np.float32), np.array([7, -1, 0])
+    np.testing.assert_array_equal(everywhere(spans_from_data, x, ids), [50, 2.75, 2.75])
+    loads = [s for s in spans_from_data.lower(x, ids).triton.splitlines() if "tl.load(x" in s]
+    assert len(loads) == 1
+    assert "* 0" not in loads[0]
