@@ -219,7 +219,7 @@ def _loop_types(s: Call | HostCall) -> list[TensorType]:
         raise ValueError("image")
     n = s.node
     captured = [v.type for r in n.regions for v in r.captured]
-    flag = [TensorType(bool_, ())] * (n.op.name == "while_loop")
+    flag = [TensorType(bool_, ())] * (n.op.control == "while")
     return [*(v.type for v in n.operands), *captured, *(v.type for v in n.results), *flag]
 
 

@@ -32,7 +32,6 @@ MAGIC, PLAIN, WITH_REGIONS, WITH_ORDERS = (
 )  # versions: a plan has the least that says it
 TEMPORARY, INPUT, DATA, VIEW = range(4)
 CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER = range(8)
-_CONTROL = ("cond", "while_loop", "scan")
 _ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # values, places, both
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
@@ -108,7 +107,7 @@ def _hosted(part: Part) -> list[str]:
     for i, s in enumerate(part.image.steps):
         if not isinstance(s, HostCall) or i in part.image.loops or not is_hosted(s.node):
             continue
-        if s.node.op.name in _CONTROL:
+        if s.node.op.control:
             found += [x for r in s.node.regions for x in _hosted(part.regions[r])]
         else:
             found.append(_told(s.node))
@@ -228,7 +227,7 @@ class Planner:
         n = s.node
         if i in self.image.loops:
             self._loop(s, self.image.loops[i])
-        elif n.op.name in _CONTROL:
+        elif n.op.control:
             self._control(s)
         elif n.op.name in _ORDERS:
             self._order(s)
@@ -284,7 +283,7 @@ class Planner:
             self._data(name, np.ascontiguousarray(v.storage), v.type.dtype)
             numbers.append(self.numbers[name])
         results = [self.number(y) for y in s.results]
-        if n.op.name == "scan":
+        if n.op.control == "scan":
             p = n.params
             head = (SCAN, kernel, p["carry"], p["xs"], int(p["reverse"]), self.sizes(p["length"]))
         else:
@@ -306,9 +305,9 @@ class Planner:
         numbers = [self._whole(x) for x in s.operands]
         results = [self.number(y) for y in s.results]
         regions = [self._region(r) for r in n.regions]
-        if n.op.name == "cond":
+        if n.op.control == "branch":
             head = [BRANCH, *regions, 0, 0, 0, self.sizes(1)]
-        elif n.op.name == "while_loop":
+        elif n.op.control == "while":
             head = [REPEAT, *regions, len(results), 0, 0, self.sizes(1)]
         else:
             p = n.params

@@ -140,7 +140,7 @@ def _mismatch(op: str, text: str, wanted: TensorType, got: TensorType) -> DTypeE
 
 
 @define(
-    infer=_cond_types, multiple=True, call="cond", moves=True,
+    infer=_cond_types, multiple=True, call="cond", control="branch", moves=True,
     numpy=lambda pred, *xs, regions: regions[0 if pred else 1](*xs),
 )  # fmt: skip
 def cond(
@@ -243,7 +243,9 @@ def _while(*xs: Any, regions: Any, bound: Size | None = None) -> Any:
     return carry
 
 
-@define(infer=_while_types, multiple=True, call="while_loop", moves=True, numpy=_while)
+@define(
+    infer=_while_types, multiple=True, call="while_loop", control="while", moves=True, numpy=_while
+)
 def while_loop(
     cond_fn: Callable[[Any], Any],
     body_fn: Callable[[Any], Any],
@@ -349,7 +351,7 @@ def _again(body: Any, carry: int) -> Any:
     return body.again(carry) if hasattr(body, "again") else body
 
 
-@define(infer=_scan_types, multiple=True, call="scan", moves=True, numpy=_scan)
+@define(infer=_scan_types, multiple=True, call="scan", control="scan", moves=True, numpy=_scan)
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Tree,

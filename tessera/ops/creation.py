@@ -31,6 +31,7 @@ from tessera.ops.define import (
     numpy=lambda value: value.array,
     moves=True,
     call="constant",
+    makes="data",
     total=True,
     onnx="Constant",
 )
@@ -44,6 +45,7 @@ def constant(x: ArrayLike) -> Value:
     numpy=lambda size: np.asarray(size, np.int64),
     moves=True,
     call="dim",
+    makes="size",
     total=True,
     samples=(Sample(size=3),),
 )
@@ -61,6 +63,7 @@ def _full(shape: Any, value: Any, dtype: Any) -> Any:
     numpy=_full,
     moves=True,
     call="full",
+    makes="number",
     total=True,
     onnx="Expand",
     samples=(Sample((2, 3), 1.5), Sample((), 2), Sample((0, 2), True)),
@@ -87,6 +90,7 @@ def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
     ),
     moves=True,
     call="iota",
+    makes="index",
     total=True,
     samples=(Sample((2, 3), 1), Sample((0,), 0), Sample((4, 1), 0, dtype=f32)),
 )

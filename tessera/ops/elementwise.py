@@ -479,7 +479,7 @@ def _cast_back(ct: Value, to: DType) -> Value:
 
 
 @define(
-    signature="... -> ...", body=arg(0), infer=_cast_types, numpy=_cast, moves=True, onnx="Cast",
+    signature="... -> ...", body=arg(0), infer=_cast_types, numpy=_cast, moves=True, casts=True, onnx="Cast",
     jvp=lambda n, ts: cast_to(ts[0], n.params["dtype"]) if n.params["dtype"].kind in "fc" else None,
     transpose=lambda n, ct, k: _cast_back(ct, n.operands[0].dtype),
     samples=(Sample((3,), dtype="f32"), Sample((2,), dtype="bf16"), Sample((2, 2), dtype="i32")),

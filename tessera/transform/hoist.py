@@ -147,7 +147,7 @@ def _is_free(n: Node) -> bool:
 
     A constant tensor is an array that the host hands over at every step.
     """
-    if n.op.name == "constant":
+    if n.op.makes == "data":
         return n.results[0].ndim == 0
     return n.op.view is not None or not n.operands
 
@@ -156,7 +156,7 @@ def _is_worth_it(n: Node, sources: float) -> bool:
     """Whether a result is worth memory of its own: it took work, or is no larger than its sources."""
     if _is_free(n):
         return False
-    if n.op.name == "constant":
+    if n.op.makes == "data":
         return True
     if n.op.combine is not None or n.regions or (n.op.call is not None and not n.op.moves):
         return True

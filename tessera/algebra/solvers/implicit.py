@@ -158,7 +158,7 @@ def is_zero(t: Value) -> bool:
     """Whether a tangent is known to be zero."""
     if t.dtype.kind not in "fc":
         return True
-    return t.node is not None and t.node.op.name == "full" and t.node.params["value"] == 0
+    return t.node is not None and t.node.op.makes == "number" and t.node.params["value"] == 0
 
 
 def number(x: Any, like: Value) -> Value:

@@ -285,7 +285,7 @@ class MachineExecutable(Executable):
     ) -> tuple[Callable[..., Any], int]:
         """What runs a loop that is one kernel, and the bytes that it needs beside its results."""
         captured = [v.storage for r in n.regions for v in r.captured]
-        if n.op.name == "scan":
+        if n.op.control == "scan":
             return Scan(self._loops[n], captured, params, results), 0
         return While(self._loops[n], captured, len(results)), sum(map(size_of, results))
 

@@ -52,7 +52,7 @@ Make = Callable[[Graph, frozenset[int]], Region]
 
 def controlled(n: Node, params: Params, make: Make) -> tuple[Run, int]:
     """What runs an op with regions, and the bytes that it takes meanwhile."""
-    run, regions = _CONTROL[n.op.name](n, params, make)
+    run, regions = _CONTROL[n.op.control](n, params, make)
     return partial(apart, run), max(r.bytes for r in regions)
 
 
@@ -176,9 +176,9 @@ def _number(v: Value) -> Any:
     if v.node is None or v.ndim:
         return None
     value: Any = v.node.params.get("value")
-    if v.node.op.name == "full":
+    if v.node.op.makes == "number":
         return np.asarray(value)
-    return value.array if v.node.op.name == "constant" else None
+    return value.array if v.node.op.makes == "data" else None
 
 
 # scan
@@ -281,8 +281,7 @@ class _Rows:
 
 
 _CONTROL: dict[str, Callable[[Node, Params, Make], tuple[Run, Sequence[Region]]]] = {
-    "cond": _cond,
-    "while_loop": _while,
+    "branch": _cond,
+    "while": _while,
     "scan": _scan,
 }
-NAMES = frozenset(_CONTROL)

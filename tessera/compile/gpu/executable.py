@@ -211,7 +211,7 @@ class GpuExecutable(Executable):
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
             return self._alone(decompose_rest(alone_at(s, types, sizes)))
-        if s.node.op.name not in control.NAMES:
+        if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
             return _library(s, types, sizes, self.gpu) or _hosted(s, types, sizes, self.gpu), 0

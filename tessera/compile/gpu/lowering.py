@@ -206,7 +206,7 @@ class GpuLowering(Views):
         if s.node.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
                 self._alias(y, x, self._layout(x))
-        elif s.node.op.name == "constant":
+        elif s.node.op.makes == "data":
             self.tables[s.results[0]] = s.node.params["value"].array
         elif self._is_empty(s):
             for y in s.results:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tessera.compile.executable import Step, last_of
-from tessera.compile.gpu import control, libraries
+from tessera.compile.gpu import libraries
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.gpu.kept import decompose_rest
 from tessera.compile.gpu.lowering import (
@@ -85,7 +85,7 @@ class OfflineProgram(GpuProgram):
         """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes decide."""
         if is_undecided(s.node):
             parts: Sequence[Graph] = (decompose_rest(alone_at(s, types, sizes)),)
-        elif s.node.op.name in control.NAMES:
+        elif s.node.op.control:
             parts = s.node.regions
         else:
             self.hosted |= self._without_kernel(s)
@@ -115,7 +115,7 @@ class OfflineProgram(GpuProgram):
         for _, c in self.image.steps:
             if isinstance(c, GpuCall):
                 out[c.name] = own[c.name]
-            elif c.node.op.name in control.NAMES or is_undecided(c.node):
+            elif c.node.op.control or is_undecided(c.node):
                 for name, part in islice(inside, max(len(c.node.regions), 1)):
                     out |= {f"{name}.{n}": x for n, x in of(part).items()}
         return out

@@ -106,6 +106,9 @@ class Op:
     infer: Callable[[Types, Params], Sequence[TensorType]] | None = None
     multiple: bool = False  # returns a tuple of values
     moves: bool = False  # only moves elements: needs no wider arithmetic
+    casts: bool = False  # gives its operand another dtype
+    makes: str = ""  # what an op without operands makes: data, number, index or size
+    control: str = ""  # how it runs its regions: branch, while or scan
     linear: tuple[int, ...] = ()  # operands it is linear in while the others are held
     partials: Callable[..., tuple[Any, ...]] | None = None  # (y, *xs) -> dy/dx of each operand
     jvp: Callable[[Node, Sequence[Value | None]], Any] | None = (

@@ -46,10 +46,10 @@ class Questions:
         dtypes = [v.dtype for v in (*n.operands, *n.results)]
         if not all(is_held(d) for d in dtypes):
             return False
-        if n.op.moves and n.op.name != "cast" and any(d is not d.base for d in dtypes):
+        if n.op.moves and not n.op.casts and any(d is not d.base for d in dtypes):
             return False
-        if n.op.name in ("full", "iota", "dim", "constant"):
-            return n.op.name != "constant" or n.results[0].ndim == 0
+        if n.op.makes:
+            return n.op.makes != "data" or n.results[0].ndim == 0
         if n.op.view is not None:
             return is_linear_view(n)
         if n.op.pick is not None:
@@ -97,7 +97,7 @@ class Questions:
         """Whether somebody reads a value at places that are data; casts happen to what was picked."""
         return any(
             (u.op.pick is not None and u.operands[0] is v)
-            or (u.op.name == "cast" and self.is_picked(u.results[0]))
+            or (u.op.casts and self.is_picked(u.results[0]))
             for u in self.users.get(v, [])
         )
 

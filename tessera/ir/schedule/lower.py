@@ -163,7 +163,7 @@ class _Lowering(Questions):
         users = self.users.get(v, [])
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
             return True
-        if n.op.name != "cast" and self.is_picked(v):
+        if not n.op.casts and self.is_picked(v):
             return True
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
@@ -276,7 +276,7 @@ class _Lowering(Questions):
         if x in self.names:
             return Read(x.dtype, self.names[x], tuple(self.place(i, n) for i in where))
         assert x.node is not None, x
-        assert x.node.op.name == "cast", x
+        assert x.node.op.casts, x
         return _cast(self.picked(n, x.node.operands[0], where), x.dtype)
 
     def place(self, i: Any, n: Node) -> Any:

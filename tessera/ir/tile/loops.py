@@ -43,13 +43,13 @@ Known = Mapping[str, Elements]
 def loop_kernel(step: schedule.HostCall) -> Kernel | None:
     """The kernel of a loop whose steps are short; None: its regions are programs of their own."""
     n = step.node
-    if n.op.name not in _WRITERS or sum(len(r.nodes) for r in n.regions) > _MOST:
+    if n.op.control not in _WRITERS or sum(len(r.nodes) for r in n.regions) > _MOST:
         return None
     types = [v.type for v in (*n.operands, *n.results)]
     programs = [lower(r) for r in n.regions] if all(map(_is_plain, types)) else []
     if not programs or any(map(_is_cut, programs)) or sum(map(_cost, programs)) > _MOST:
         return None
-    return _WRITERS[n.op.name](step, programs)
+    return _WRITERS[n.op.control](step, programs)
 
 
 def _is_cut(p: schedule.Program) -> bool:
@@ -80,7 +80,7 @@ def _step_cost(s: schedule.Step) -> float:
     match s:
         case schedule.Kernel() | schedule.Group():
             return sum(map(_stage_cost, s.stages))
-        case schedule.HostCall() if s.node.op.name == "cond":
+        case schedule.HostCall() if s.node.op.control == "branch":
             return sum(_cost(lower(r)) for r in s.node.regions)
         case schedule.HostCall() if s.node.op.call in ("barrier", "constant"):
             return 0
@@ -166,9 +166,9 @@ class _Writer:
     def moved(self, s: schedule.HostCall, known: Known) -> list[Elements]:
         """The results of a view, of a barrier or of a choice."""
         xs = [known[name] for name in s.operands]
-        if s.node.op.name == "cond":
+        if s.node.op.control == "branch":
             return self.choice(s, xs)
-        if s.node.op.name == "constant":
+        if s.node.op.makes == "data":
             return [self.constant(s.node.params["value"].array, s.node.results[0].dtype)]
         layout = _layout(s)
         if layout is None:
@@ -379,4 +379,4 @@ def _scan(step: schedule.HostCall, programs: Sequence[schedule.Program]) -> Kern
     return w.b.finish()
 
 
-_WRITERS = {"while_loop": _while, "scan": _scan}
+_WRITERS = {"while": _while, "scan": _scan}

@@ -69,9 +69,9 @@ def _written(
 
 def _node(b: Builder, n: Node, xs: Sequence[Tile], scalar: str) -> Tile:
     t = n.results[0].type
-    if n.op.name == "full":
+    if n.op.makes == "number":
         return b.full(t.dtype, (), n.params["value"])
-    if n.op.name == "cast":
+    if n.op.casts:
         return b.cast(xs[0], t.dtype)
     if n.op.name == "broadcast_to":
         return xs[0]
