@@ -24,7 +24,8 @@ class Threads:
     registers: int | None = (
         None  # of a thread, at most, where more blocks are to run beside each other (NVIDIA)
     )
-    specialise: bool = False  # whether Triton gives the warps of loops roles
+    # Whether Triton gives the warps of loops roles, which their source says.
+    specialise: bool = field(default=False, repr=False)
 
 
 def threads_said(said: Sequence[int]) -> Threads:
