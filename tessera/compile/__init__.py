@@ -21,6 +21,7 @@ from tessera.core.modules import refuse_calls
 from tessera.core.notice import notice
 from tessera.core.spans import span
 from tessera.ir.graph.ir import Graph
+from tessera.transform.sink import sink
 
 __all__ = [
     "LOOP_PASSES", "PASSES", "REGISTRY", "TARGETS", "Pass", "compile_graph", "compile_task", "demand_target",
@@ -32,7 +33,10 @@ __all__ = [
 refuse_calls(__name__, "compile: ts.compile is a package of the compiler; write ts.jit(f)")
 TARGETS = tuple(name for name, t in REGISTRY.items() if t.listed)  # those that Tessera has itself
 # What a graph needs to consist of loop nests, for whichever target.
-LOOP_PASSES = (*all_passes("cpu", GRAPH)[len(PASSES) : -1], all_passes("cuda", GRAPH)[-1])
+LOOP_PASSES = (
+    *all_passes("cpu", GRAPH)[len(PASSES) : -1],
+    Pass(GRAPH, "sink", sink, "simplify; move broadcasts and reshapes behind elementwise ops"),
+)
 
 
 def passes_of(target: str) -> tuple[Pass, ...]:

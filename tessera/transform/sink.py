@@ -46,6 +46,11 @@ def sink_on_gpu(g: Graph, fired: Counter[str] | None = None) -> Graph:
     return simplify(g, fired, ON_GPU)
 
 
+def sink(g: Graph, fired: Counter[str] | None = None) -> Graph:
+    """The same, with what every target takes alone."""
+    return simplify(g, fired, ON_ANY)
+
+
 def _is_elementwise(n: Node) -> bool:
     op = n.op
     if len(n.results) != 1 or op.combine is not None or op.pick is not None or not n.operands:
@@ -288,4 +293,5 @@ CASTS: tuple[Rule[Node, Value], ...] = (
     Rule("cast_after_reshape", "reshape(f32(x)) -> f32(reshape(x))", ("reshape",), _cast_after_reshape),
     Rule("cast_before_reshape", "bf16(reshape(x)) -> reshape(bf16(x))", ("cast",), _cast_before_reshape),
 )  # fmt: skip
-ON_GPU: Table[Node, Value] = Table((*TABLE.rules, *CASTS, *DRAWS, *COUNTS))
+ON_ANY: Table[Node, Value] = Table((*TABLE.rules, *CASTS))
+ON_GPU: Table[Node, Value] = Table((*ON_ANY.rules, *DRAWS, *COUNTS))

@@ -102,3 +102,11 @@ def test_the_record_has_no_fault():
     assert made["count"] >= 1200
     assert made["faults"] == []
     assert made["totals"]["ok"] > 0.8 * made["count"]
+
+
+def test_the_record_of_tritons_interpreter_has_no_fault():
+    made = json.loads((ROOT / "benchmarks" / "records" / "fuzz-kernels-triton.json").read_text())
+    assert made["triton"]
+    assert made["count"] >= 1000
+    assert made["faults"] == []
+    assert made["totals"]["ok"] > 0.7 * made["count"]
