@@ -228,7 +228,7 @@ def _grad_reference(
 
 @define(
     infer=_grad_types, decompose=_grad, numpy=_grad_reference, jvp=_by_decomposition, batch=_batch,
-    factors=heads,
+    factors=heads, kernel="attention_grad",
     multiple=True, kinds="f",
     samples=(
         Sample((2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), (2, 3, 4), scale=0.5),

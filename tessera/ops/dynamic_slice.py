@@ -196,7 +196,7 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_dynamic_update_types, decompose=_update_by_parts, moves=True,
+    infer=_dynamic_update_types, decompose=_update_by_parts, moves=True, kernel="update",
     kinds=("buifc", "buifc", "iu"), numpy=_dynamic_update, jvp=_dynamic_update_jvp,
     transpose=_dynamic_update_transpose, batch=_dynamic_update_batch, factors=window,
     samples=(

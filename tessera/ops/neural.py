@@ -203,6 +203,7 @@ def _attention_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value
 
 @define(
     infer=_attention_types, decompose=_attention, numpy=_attention_reference, onnx="Attention",
+    kernel="attention",
     batch=_attention_batch, jvp=_attention_jvp, factors=heads,
     kinds=("f", "f", "f", "bf"),
     samples=(

@@ -171,6 +171,7 @@ def _grad_reference(x: Any, y: Any, ct: Any, **p: Any) -> Any:
 
 @define(
     infer=_grad_types, decompose=_grad, numpy=_grad_reference, jvp=_decomposed, kinds="f", batch=_batch,
+    kernel="pool",
     transpose=lambda n, ct, k: max_pool_tangent.bind(*n.operands[:2], ct, **n.params),
     samples=(
         Sample((1, 2, 4), (1, 2, 2), (1, 2, 2), size=2),
@@ -227,6 +228,7 @@ def _avg_grad_transpose(n: Node, ct: Value, k: int) -> Value:
 
 @define(
     infer=_avg_grad_types, decompose=_avg_grad, numpy=_avg_grad_reference, kinds="f", batch=_batch,
+    kernel="pool",
     linear=(0,), transpose=_avg_grad_transpose,
     samples=(
         Sample((1, 2, 2), sizes=(4,), size=2),

@@ -78,7 +78,7 @@ def _max_jvp(n: Node, ts: Sequence[Value | None]) -> Any:
 
 @define(
     infer=lambda types, p: pool_types("max_pool", types, p), kinds="uif", onnx="MaxPool", jvp=_max_jvp,
-    decompose=lambda x, **p: max_of(seen(x, lowest(x.dtype), p), inside(p)),
+    decompose=lambda x, **p: max_of(seen(x, lowest(x.dtype), p), inside(p)), kernel="pool",
     numpy=_max_reference, samples=(*_SAMPLES, Sample((1, 1, 7), size=2, dilation=3)), batch=merged,
 )  # fmt: skip
 def max_pool(
@@ -123,6 +123,7 @@ def _avg_transpose(n: Node, ct: Value, k: int) -> Value:
 @define(
     infer=lambda types, p: pool_types("avg_pool", types, p), kinds="f", onnx="AveragePool",
     jvp=_avg_jvp, transpose=_avg_transpose, decompose=_avg, numpy=_avg_reference, batch=merged,
+    kernel="pool",
     samples=(
         *_SAMPLES, Sample((1, 1, 5), size=3, padding=1, count_include_pad=False),
         Sample((1, 1, 6), size=3, stride=2, padding=1, ceil_mode=True),

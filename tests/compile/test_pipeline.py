@@ -24,9 +24,11 @@ from tessera.core.deferred import Deferred
 from tessera.core.errors import VerifyError
 from tessera.core.flags import override
 from tessera.inspect.page import programs_of
+from tessera.ir.graph import op as op_record
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.tile.gpu import lower as on_gpu
+from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.lower import LOWERINGS
 from tessera.ir.tile.unit import Unit, on_kernels
 
@@ -405,3 +407,7 @@ def test_a_fault_names_the_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert any(
         t.startswith("block: the compiler failed in fails with KeyError: 'a tile'") for t in told
     )
+
+
+def test_every_pool_of_a_gpu_says_that_it_has_a_kernel() -> None:
+    assert {n for n, o in op_record.REGISTRY.items() if o.kernel == "pool"} == set(POOLS)

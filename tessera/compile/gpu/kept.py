@@ -29,12 +29,11 @@ from tessera.ir.tile.gpu.attention_decode import (
     part_block,
     part_types,
 )
-from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.launch import Launch, Threads
 from tessera.transform.decompose import decompose
 
-NAMES = ("attention", "attention_grad")
-UPDATE = "dynamic_update_slice"
+ATTENDS = ("attention", "attention_grad")  # kernels of attention
+UPDATE = "update"
 _PART = 4  # of a tensor, at most, that is replaced where it lies
 
 
@@ -42,11 +41,11 @@ def is_kept(n: Node) -> bool:
     """Whether a node stays whole: an attention on narrow floats with heads of a size that has kernels, a pooling,
     or an update of a small part.
     """
-    if n.op.name == UPDATE:
+    if n.op.kernel == UPDATE:
         return _is_small(*n.types[:2])
-    if n.op.name in POOLS:
+    if n.op.kernel == "pool":
         return _is_pool(n)
-    if n.op.name not in NAMES:
+    if n.op.kernel not in ATTENDS:
         return False
     q, _, v = n.types[:3]
     sizes = all(isinstance(s, int) and 0 < s <= LARGEST for s in (q.shape[-1], v.shape[-1]))
@@ -87,7 +86,7 @@ def problem(
     scale = s.node.params["scale"]
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
     mask = None
-    if s.node.op.name == "attention" and len(s.operands) > 3:
+    if s.node.op.kernel == "attention" and len(s.operands) > 3:
         m = types[s.operands[3]]
         mask = m.with_shape((*[1] * (max(q.rank, 4) - m.rank), *m.shape))
     return Problem(
@@ -97,7 +96,7 @@ def problem(
 
 
 def _columns(s: HostCall, columns: Mapping[str, Columns]) -> tuple[tuple[str, Columns], ...]:
-    forward = s.node.op.name == "attention"
+    forward = s.node.op.kernel == "attention"
     mask = ("mask",) * (len(s.operands) - 3)
     rest = (*mask, "o") if forward else ("o", "d_o", "d_q", "d_k", "d_v")
     given = zip(("q", "k", "v", *rest), (*s.operands, *s.results), strict=True)

@@ -211,7 +211,7 @@ class GpuLowering(Views):
         elif self._is_empty(s):
             for y in s.results:
                 self._alias(y, s.operands[0], (0, row_major(self.types[y])))
-        elif s.node.op.name in kept.NAMES:
+        elif s.node.op.kernel in kept.ATTENDS:
             self._add_attention(s)
         elif s.node.op.name == "kernel":
             self._add_written(s)
@@ -333,7 +333,7 @@ class GpuLowering(Views):
             for names in (s.operands, s.results)
         )
         name = s.results[0]
-        if s.node.op.name == "attention":
+        if s.node.op.kernel == "attention":
             logs = f"{name}.logs"
             self.types[logs] = p.row_type
             self._add_launches(name, Attention(p, ins, outs, logs))

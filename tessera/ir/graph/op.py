@@ -108,6 +108,9 @@ class Op:
     moves: bool = False  # only moves elements: needs no wider arithmetic
     casts: bool = False  # gives its operand another dtype
     makes: str = ""  # what an op without operands makes: data, number, index or size
+    kernel: str = (
+        ""  # the kernel that a GPU has for all of it: attention, attention_grad, update or pool
+    )
     control: str = ""  # how it runs its regions: branch, while or scan
     linear: tuple[int, ...] = ()  # operands it is linear in while the others are held
     partials: Callable[..., tuple[Any, ...]] | None = None  # (y, *xs) -> dy/dx of each operand

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from tessera.compile.gpu.device_program import DeviceProgram, Laid
-from tessera.compile.gpu.kept import NAMES
+from tessera.compile.gpu.kept import ATTENDS
 from tessera.core.dims import Size, substitute
 from tessera.core.types import TensorType
 from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of, readings
@@ -92,7 +92,7 @@ class _Search:
         """Whether tiles of heads find their columns; one query of heads that share keys is read as rows."""
         attends = [x for x in self.readers[s.name] if isinstance(x, HostCall) and _attends(x)]
         alone = s.type.shape[2] == 1 and any(x.operands[0] == s.name for x in attends)
-        mask = any(x.node.op.name == "attention" and s.name in x.operands[3:] for x in attends)
+        mask = any(x.node.op.kernel == "attention" and s.name in x.operands[3:] for x in attends)
         return not alone and not mask and columns.fits(int(s.type.shape[3]))
 
     def to_columns(self, s: Stage, r: Read, plus_zero: bool) -> None:
@@ -152,7 +152,7 @@ class _Search:
 
 
 def _attends(s: Step) -> bool:
-    return isinstance(s, HostCall) and s.node.op.name in NAMES
+    return isinstance(s, HostCall) and s.node.op.kernel in ATTENDS
 
 
 def _copied(t: Term) -> tuple[Read | None, bool]:

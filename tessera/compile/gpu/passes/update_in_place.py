@@ -73,7 +73,7 @@ def placed(steps: Sequence[Any], where: Where) -> list[Any]:
     found = list(steps)
     i = 0
     while i < len(found):
-        if isinstance(found[i], HostCall) and found[i].node.op.name == UPDATE:
+        if isinstance(found[i], HostCall) and found[i].node.op.kernel == UPDATE:
             search = _Search(found, i, where)
             found[i] = search.update()
             left = _needed(found, search.taken, where.outputs)
@@ -211,7 +211,7 @@ def _written(s: Any) -> Sequence[str]:
         return [c.operands[0] for c in s.calls]
     if not isinstance(s, HostCall) or _is_view(s):
         return ()
-    return s.operands[:1] if s.node.op.name == UPDATE else s.operands
+    return s.operands[:1] if s.node.op.kernel == UPDATE else s.operands
 
 
 def _is_view(s: Any) -> bool:
