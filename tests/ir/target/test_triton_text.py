@@ -49,10 +49,12 @@ def test_folds_of_many_rows_stay_tiles() -> None:
 
 
 @pytest.mark.parametrize("f", [op.sin, op.lgamma])
-def test_what_is_rare_is_behind_a_branch(f: Any) -> None:
-    text = printed(f, ones(3, 700))
+@pytest.mark.parametrize(("shape", "bodies"), [((4, 512), 1), ((3, 700), 2)])
+def test_what_is_rare_is_behind_a_branch(f: Any, shape: tuple[int, int], bodies: int) -> None:
+    """One in the whole blocks, and one in what is left of them."""
+    text = printed(f, ones(*shape))
     kernel = text[text.rindex("@triton.jit") :]
-    assert kernel.count("    if holds_anywhere(") == 1
+    assert kernel.count("    if holds_anywhere(") == bodies
     inside = kernel.split("if holds_anywhere(")[1].split("\n    v")[0]
     assert (
         inside.count("\n        v") > 10
