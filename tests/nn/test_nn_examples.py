@@ -27,7 +27,6 @@ def fell(losses: Any, share: float) -> bool:
     return bool(np.mean(losses[-5:]) < share * losses[0])
 
 
-@pytest.mark.deep  # tests/project/test_recipes.py trains the same network for a shorter time
 @pytest.mark.usefixtures("compiled")
 def test_the_cnn_reads_more_than_98_of_100_digits():
     model, stats, _ = cnn.train(ts.key(0), 220)
