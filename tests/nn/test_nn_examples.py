@@ -69,7 +69,10 @@ def test_adapters_learn_the_new_task_and_merge(capsys):
     base, model, merged, (x, y) = lora.main(60)
     assert lora.accuracy(base, x, y) < 0.5
     assert lora.accuracy(model, x, y) > 0.8
-    assert_close(merged(x[:50]), model(x[:50]))
+    wide, given = ts.tree.map(lambda p: op.cast(p, ts.f64), model), op.cast(x[:50], ts.f64)
+    assert_close(
+        lora.merge(wide)(given), wide(given)
+    )  # in f32 scores of 20 leave little of those near 0
     assert [type(m).__name__ for _, m in nn.modules(merged)].count("Linear") == 3
     assert "frozen ones" in capsys.readouterr().out
 
