@@ -93,7 +93,7 @@ def differing(got: np.ndarray, want: np.ndarray) -> int:
 def test_chunks_moves_and_neighbours_change_no_bit(kind: str, case: Any) -> None:
     """Decoding is prefill is any chunking; also after moves to the host and back, and beside any other sequences."""
     n, chunks = case
-    if n["dtype"] == "f32" and kind not in ("plain", "window"):
+    if n["dtype"] == "f32" and kind not in ("plain", "window", "f8"):
         pytest.skip("in bf16 alone, to compile less")
     xs, places = drawn(n), []
 

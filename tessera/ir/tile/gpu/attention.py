@@ -427,9 +427,7 @@ def forward_block(p: Problem) -> tuple[int, Threads]:
     """Queries of a block of the forward pass, and how a GPU runs it."""
     wide = max(width(p.size), width(p.values))
     if p.mask is not None:
-        return 64, Threads(
-            8, 2, approximate=True
-        )  # 4 warps take 3 to 5 times as long for one query
+        return 64, Threads(8, 2, approximate=True)  # 4 warps take 3 to 10 times as long
     if wide <= 64:
         # Three blocks to a multiprocessor; without the bound, places of keys would stay in registers.
         return 64, Threads(4, 2, True, approximate=True, registers=168)
