@@ -176,9 +176,9 @@ nextafter = binary("nextafter", "The next representable number from x towards y.
 
 
 def _share_of_sum(a: Value, b: Value) -> Value:
-    """exp(a) / (exp(a) + exp(b)), 1/2 where they are equal, infinities too; no rounded logarithm is in it."""
-    same = eq(a, b)
-    return where(same, 0.5, FUNCTIONS["sigmoid"](sub(a, where(same, 0, b))))
+    """exp(a) / (exp(a) + exp(b)), 1/2 for equal infinities too; no rounded logarithm is in it."""
+    far = FUNCTIONS["logical_and"](eq(a, b), FUNCTIONS["isinf"](a))
+    return FUNCTIONS["sigmoid"](sub(where(far, 0, a), where(far, 0, b)))
 
 
 _APART = apply("exp", apply("neg", apply("abs", apply("sub", arg(0), arg(1)))))

@@ -188,6 +188,15 @@ def test_a_sum_of_two_infinite_logarithms_has_equal_shares() -> None:
     np.testing.assert_array_equal(b, [0.5, 0.5, 1, 0])
 
 
+@pytest.mark.parametrize("f", [lambda x: op.logaddexp(x, 1.5), lambda x: op.softplus(x - 1.5)])
+def test_the_curvature_of_a_sum_of_logarithms_at_a_tie(f: Callable[..., Any]) -> None:
+    """A slope that is chosen where two numbers are equal would be flat there."""
+    for g in (ts.grad(ts.grad(f)), ts.jit(ts.grad(ts.grad(f)))):
+        assert float(g(ts.tensor(np.float64(1.5)))) == 0.25
+    third = ts.grad(ts.grad(ts.grad(f)))(ts.tensor(np.float64(1.5)))
+    np.testing.assert_allclose(float(third), 0, atol=1e-15)
+
+
 def test_a_complex_sign_turns() -> None:
     """It has the slope of x / |x|, 0 at 0, in both modes; a real sign has none."""
     z = np.array([1 + 0j, 0.3 - 2j, -2 + 1j, 0j])
