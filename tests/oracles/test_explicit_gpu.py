@@ -3,22 +3,11 @@
 import numpy as np
 import pytest
 
-from tessera import KTile, bf16, block, f32, kernel, tensor, tile
+from tessera import bf16, block, tensor
+from tests.lang.kernel.test_explicit_gpu import BASE, product
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
-
-BASE = block(64, 64).k(64).warps(4).stages(3)
-
-
-@kernel
-def product(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]):
-    T = tile.context()
-    acc = tile.zeros((T.m, T.n), f32)
-    for kb in tile.range_k(a.shape, T.k):
-        left, right = tile.load(a, rows=T.m, cols=kb), tile.load(b, rows=kb, cols=T.n)
-        acc = tile.dot(tile.cast(left, f32), tile.cast(right, f32), acc)
-    return acc
 
 
 @pytest.mark.parametrize(

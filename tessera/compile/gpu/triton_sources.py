@@ -42,7 +42,7 @@ def source_of(
 
 
 def written_threads(k: tile.Kernel, said: Sequence[int] | None) -> Threads:
-    """How threads run a kernel that somebody wrote; an error where what is said would do nothing."""
+    """Launch options of a user's kernel; an option that would do nothing here is an error."""
     threads = threads_said(said or (usual_warps(k), WRITTEN_STAGES))
     if threads.descriptors and not fetched(k):
         raise ScheduleError(

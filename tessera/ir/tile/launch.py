@@ -29,7 +29,7 @@ class Threads:
 
 
 def threads_said(said: Sequence[int]) -> Threads:
-    """How threads run a kernel that somebody wrote: warps, stages; TMA, roles and registers if said."""
+    """Launch options of a user's kernel: warps, stages, and TMA, warp roles and registers if asked for."""
     warps, stages, tma, specialise, registers = (*said, 0, 0, 0)[:5]
     return Threads(
         warps,
