@@ -150,7 +150,7 @@ def _parameter(p: Parameter) -> bytes:
 # Reading ------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class _ByteReader:
     """Bytes from the front; what is not as it should be raises ValueError."""
 
     def __init__(self, data: bytes):
@@ -182,7 +182,7 @@ class _Reader:
 
 def decode(data: bytes) -> DevicePlan:
     """A plan from its bytes; raises ValueError unless every number in it fits."""
-    r = _Reader(data)
+    r = _ByteReader(data)
     if r.take(4) != MAGIC:
         raise ValueError("it is no plan of launches")
     if (version := r.u32()) not in (1, VERSION):
@@ -204,7 +204,7 @@ def decode(data: bytes) -> DevicePlan:
     return made
 
 
-def _read_named(r: _Reader, cell: int) -> Named:
+def _read_named(r: _ByteReader, cell: int) -> Named:
     name, dtype, rank = r.text(), BY_CODE[r.u32()], r.u32(MOST_AXES)
     shape = r.numbers(f"{rank}Q")
     if any(n >= 1 << 48 for n in shape):
@@ -212,20 +212,20 @@ def _read_named(r: _Reader, cell: int) -> Named:
     return Named(name, TensorType(dtype, tuple(shape)), cell)
 
 
-def _read_output(r: _Reader) -> Named:
+def _read_output(r: _ByteReader) -> Named:
     x = _read_named(r, 0)
     cell, offset = r.numbers("IQ")
     return Named(x.name, x.type, cell, offset)
 
 
-def _read_launch(r: _Reader) -> Launch:
+def _read_launch(r: _ByteReader) -> Launch:
     name = r.text()
     code, blocks, threads, shared, own = (r.u32() for _ in range(5))
     given = tuple(_read_parameter(r) for _ in r.count())
     return Launch(name, code, blocks, threads, shared, bool(own), given)
 
 
-def _read_parameter(r: _Reader) -> Parameter:
+def _read_parameter(r: _ByteReader) -> Parameter:
     kind = r.u32(_MAP)
     if kind == _VALUE:
         return r.take(r.u32(MOST_VALUE))

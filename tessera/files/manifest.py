@@ -35,7 +35,7 @@ def sha256(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class Writer:
+class TreeWriter:
     """Turns a tree into a node, and gives each tensor in it a name of its own."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ def save(path: str | os.PathLike[str], tree: Any, shard_bytes: int | None = None
         raise OperandError(
             f"save: shard_bytes is {shard_bytes}, expected a positive number of bytes"
         )
-    writer = manifest.Writer()
+    writer = manifest.TreeWriter()
     node = writer.write(tree)
     if engine().size > 1 and any(sharded(x) is not None for x in writer.tensors.values()):
         _save_by_all(where, writer.tensors, node)

@@ -48,7 +48,7 @@ class GGUF:
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
         self._data = mapped(self.path)
-        r = _Reader(self._data, str(self.path))
+        r = _FileReader(self._data, str(self.path))
         if r.take(4) != MAGIC:
             raise r.error("is not a GGUF file: it does not start with GGUF")
         self.version: int = r.number("<u4")
@@ -99,7 +99,7 @@ def mapped(path: Path) -> mmap.mmap | bytes:
 
 
 @dataclass
-class _Reader:
+class _FileReader:
     """A place in the bytes of a file."""
 
     data: mmap.mmap | bytes
@@ -138,7 +138,7 @@ class _Reader:
             ) from None
 
 
-def _metadata(r: _Reader, pairs: int) -> dict[str, Any]:
+def _metadata(r: _FileReader, pairs: int) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for _ in range(pairs):
         key = r.text("a key")
@@ -148,7 +148,7 @@ def _metadata(r: _Reader, pairs: int) -> dict[str, Any]:
     return out
 
 
-def _value(r: _Reader, kind: int, key: str, depth: int) -> Any:
+def _value(r: _FileReader, kind: int, key: str, depth: int) -> Any:
     if kind == STRING:
         return r.text(f"the value of {key}")
     if kind == ARRAY:
@@ -159,13 +159,13 @@ def _value(r: _Reader, kind: int, key: str, depth: int) -> Any:
     return _as_bool(r, value, key) if kind == BOOL else value
 
 
-def _as_bool(r: _Reader, value: int, key: str) -> bool:
+def _as_bool(r: _FileReader, value: int, key: str) -> bool:
     if value not in (0, 1):
         raise r.error(f"has {value} for the bool {key}, expected 0 or 1")
     return bool(value)
 
 
-def _array(r: _Reader, key: str, depth: int) -> Any:
+def _array(r: _FileReader, key: str, depth: int) -> Any:
     kind, count = r.number("<u4"), r.number("<u8")
     if kind in NUMBERS:
         d = np.dtype(NUMBERS[kind])
@@ -184,7 +184,7 @@ def _array(r: _Reader, key: str, depth: int) -> Any:
     return [_value(r, kind, key, depth + 1) for _ in range(count)]
 
 
-def _strings(r: _Reader, count: int, key: str) -> list[str]:
+def _strings(r: _FileReader, count: int, key: str) -> list[str]:
     """Many strings, in a loop without calls: vocabularies have a hundred thousand."""
     data, at, end, out = r.data, r.at, len(r.data), []
     read = struct.Struct("<Q").unpack_from
@@ -203,14 +203,14 @@ def _strings(r: _Reader, count: int, key: str) -> list[str]:
     ]  # which says what is wrong
 
 
-def _alignment(metadata: dict[str, Any], r: _Reader) -> int:
+def _alignment(metadata: dict[str, Any], r: _FileReader) -> int:
     n = metadata.get("general.alignment", ALIGNMENT)
     if type(n) is not int or n < 8 or n % 8 or n > len(r.data):
         raise r.error(f"has alignment {n}, expected a multiple of 8")
     return n
 
 
-def _tensors(r: _Reader, count: int, alignment: int) -> dict[str, TensorInfo]:
+def _tensors(r: _FileReader, count: int, alignment: int) -> dict[str, TensorInfo]:
     rows = [_tensor_row(r) for _ in range(count)]
     base = -(-r.at // alignment) * alignment
     out: dict[str, TensorInfo] = {}
@@ -231,7 +231,7 @@ def _tensors(r: _Reader, count: int, alignment: int) -> dict[str, TensorInfo]:
     return out
 
 
-def _tensor_row(r: _Reader) -> tuple[str, tuple[int, ...], Format, int]:
+def _tensor_row(r: _FileReader) -> tuple[str, tuple[int, ...], Format, int]:
     name = r.text("the name of a tensor")
     axes = r.number("<u4")
     if axes > MOST_AXES:

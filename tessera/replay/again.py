@@ -13,7 +13,7 @@ from tessera.compile.executable import Executable
 from tessera.core.errors import FileError
 from tessera.ir.graph.ir import Graph, Node, on_host
 from tessera.ir.graph.text import parse_graph
-from tessera.replay.file import Array, Called, Reader, Told, places
+from tessera.replay.file import Array, Called, RecordReader, Told, places
 from tessera.replay.ops import op_by_op, outputs_of, together, ways_of
 
 Report = Callable[[int, int, str], None]  # call, number of calls, what came of it
@@ -54,11 +54,11 @@ class Outcome:
 
 def replay(path: str, target: str | None = None, report: Report | None = None) -> Outcome:
     """Repeat the calls of a record, on the target that they ran on unless another is named."""
-    return _Replay(Reader(path), target).run(report or (lambda *_: None))
+    return _Replay(RecordReader(path), target).run(report or (lambda *_: None))
 
 
 class _Replay:
-    def __init__(self, file: Reader, target: str | None):
+    def __init__(self, file: RecordReader, target: str | None):
         self.file, self.target = file, target
         self.calls = file.record.calls
         self.made: dict[str, Array] = {}  # outputs of calls that later ones take, by their digests

@@ -81,7 +81,7 @@ class Record:
     calls: list[Called] = field(default_factory=list)
 
 
-class Writer:
+class RecordWriter:
     """Writes a record while a run goes on; equal arrays and programs are written once."""
 
     def __init__(self, path: str | os.PathLike[str], machine: dict[str, str]):
@@ -105,7 +105,7 @@ class Writer:
         self._zip.close()
 
 
-class Reader:
+class RecordReader:
     """Reads a record."""
 
     def __init__(self, path: str | os.PathLike[str]):

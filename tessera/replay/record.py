@@ -20,7 +20,7 @@ from tessera.ir.graph.ir import Graph, Value, data_of, on_host
 from tessera.ir.graph.text import parse_graph, print_graph
 from tessera.lang.jit import Jitted
 from tessera.lang.observe import CALLS
-from tessera.replay.file import Array, Called, OpTold, Record, Told, Writer, places
+from tessera.replay.file import Array, Called, OpTold, Record, RecordWriter, Told, places
 from tessera.replay.ops import is_repeatable, ways_of
 
 
@@ -33,7 +33,7 @@ class Recording:
             "machine": platform.machine(),
             "cores": str(cores()),
         }
-        self._file, self._ops = Writer(path, machine), ops
+        self._file, self._ops = RecordWriter(path, machine), ops
         self._known: set[str] = set()  # arrays that the file holds, or that a call gives
         self._programs: dict[Graph, str] = {}
         self._lock = threading.Lock()

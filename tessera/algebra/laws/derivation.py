@@ -26,7 +26,7 @@ from tessera.algebra.laws.egraph import COMMUTE, EGraph
 from tessera.algebra.laws.form import SYMBOLIC
 from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
-from tessera.algebra.laws.saved import Reader, Writer, dumped, parsed
+from tessera.algebra.laws.saved import TermReader, TermWriter, dumped, parsed
 from tessera.algebra.laws.show import Letters, shown
 from tessera.algebra.laws.table import LAWS
 from tessera.algebra.operator import Operator
@@ -115,7 +115,7 @@ class Derivation(Pictured):
     def to_text(self) -> str:
         """The derivation as text that `from_text` reads: terms, laws and flags, no numbers."""
         terms = [self.start, *(t for s in self.steps for t in (s.before, s.after, s.whole))]
-        w = Writer(terms, self.assumed)
+        w = TermWriter(terms, self.assumed)
         steps = [
             [s.name if isinstance(s.law, str) else s.law.name, s.forward, list(s.path),
              *(w.at(t) for t in (s.before, s.after, s.whole)), list(s.conditions)]
@@ -132,7 +132,7 @@ class Derivation(Pictured):
         """
         whole = parsed(text)
         try:
-            r = Reader(whole)
+            r = TermReader(whole)
             steps = tuple(_step(r.terms, *entry) for entry in whole["steps"])
             return cls(r.terms[whole["start"]], steps, whole["columns"], r.flags)
         except TesseraError as e:

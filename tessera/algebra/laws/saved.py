@@ -63,7 +63,7 @@ def _read(x: Json) -> Any:
 # Terms ------------------------------------------------------------------------------------------
 
 
-class Writer:
+class TermWriter:
     """The tables of what is written."""
 
     def __init__(self, terms: Sequence[Operator], flags: dict[int, frozenset[str]]):
@@ -107,7 +107,7 @@ class Writer:
         ]  # fmt: skip
 
 
-class Reader:
+class TermReader:
     """The terms that a text holds, and what is known of them by identity."""
 
     def __init__(self, tables: dict[str, Json]):

@@ -10,7 +10,7 @@ from tessera.compile.gpu.triton_sources import written_threads
 from tessera.ir.schedule.ir import HostCall, Kernel
 from tessera.ir.tile.gpu.attention import Problem
 from tessera.ir.tile.gpu.contraction import side_by_side
-from tessera.ir.tile.gpu.thin import Thin, Writer
+from tessera.ir.tile.gpu.thin import Thin, ThinWriter
 from tessera.ir.tile.gpu.update import update
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Expansion, Launch, Threads
@@ -90,6 +90,6 @@ def lower_gemv(u: Unit) -> Unit:
     """A product with a vector becomes a stream of the matrix past blocks that make the vector."""
     if u.made is not None or not isinstance(u.step, Thin):
         return u
-    w, k = Writer(u.step, u.types), u.step.kernel
+    w, k = ThinWriter(u.step, u.types), u.step.kernel
     launch = Launch(w.kernel(), tuple(k.inputs()), k.outputs, w.threads)
     return u.lowered(Expansion((launch,)), "thin")

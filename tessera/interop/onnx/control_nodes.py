@@ -9,13 +9,13 @@ import numpy as np
 
 from tessera.interop.onnx.model import Graph as Record
 from tessera.interop.onnx.model import Info
-from tessera.interop.onnx.writer import Writer, info_of
+from tessera.interop.onnx.writer import OnnxWriter, info_of
 from tessera.ir.graph.ir import Graph, Node
 
-Inside = Callable[[Writer, Sequence[Node]], None]
+Inside = Callable[[OnnxWriter, Sequence[Node]], None]
 
 
-def _inline(w: Writer, n: Node, names: list[str], inside: Inside) -> Any:
+def _inline(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     (g,) = n.regions[:1]
     w.names.update(zip(g.inputs, names, strict=False))
     inside(w, g.nodes)
@@ -23,10 +23,10 @@ def _inline(w: Writer, n: Node, names: list[str], inside: Inside) -> Any:
 
 
 def _region(
-    w: Writer, g: Graph, inputs: Sequence[Info], names: Sequence[str], inside: Inside
+    w: OnnxWriter, g: Graph, inputs: Sequence[Info], names: Sequence[str], inside: Inside
 ) -> Any:
     """The nodes of a region, in a writer of their own; outputs have names of their own."""
-    inner = Writer(w.opset, w)
+    inner = OnnxWriter(w.opset, w)
     inner.names.update(zip(g.inputs, names, strict=True))
     inside(inner, g.nodes)
     outputs = []
@@ -36,18 +36,18 @@ def _region(
     return inner, list(inputs), outputs
 
 
-def _record(w: Writer, part: Any, extra: Sequence[Info] = ()) -> Record:
+def _record(w: OnnxWriter, part: Any, extra: Sequence[Info] = ()) -> Record:
     inner, inputs, outputs = part
     return Record(w.fresh("body"), tuple(inputs), (*extra, *outputs), tuple(inner.nodes), {})
 
 
-def _cond(w: Writer, n: Node, names: list[str], inside: Inside) -> Any:
+def _cond(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     yes, no = (_record(w, _region(w, g, (), names[1:], inside)) for g in n.regions)
     found = w.emit("If", names[0], outputs=len(n.results), then_branch=yes, else_branch=no)
     return found if len(n.results) > 1 else (found,)
 
 
-def _scan(w: Writer, n: Node, names: list[str], inside: Inside) -> Any:
+def _scan(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     """A scan; without rows to go along it counts them."""
     (g,), p = n.regions, n.params
     carry, count = p["carry"], p["xs"]
@@ -69,7 +69,7 @@ def _scan(w: Writer, n: Node, names: list[str], inside: Inside) -> Any:
     return found if len(n.results) > 1 else (found,)
 
 
-def _while(w: Writer, n: Node, names: list[str], inside: Inside) -> Any:
+def _while(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     """The test runs before the loop and at the end of each step."""
     test, body = n.regions
     count = len(n.results)

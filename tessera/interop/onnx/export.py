@@ -27,7 +27,7 @@ from tessera.interop.onnx.model import Node as Call
 from tessera.interop.onnx.nodes import EMITTERS, by_places
 from tessera.interop.onnx.proto import write
 from tessera.interop.onnx.scalars import _TESTS, Scalars
-from tessera.interop.onnx.writer import Writer, info_of
+from tessera.interop.onnx.writer import OnnxWriter, info_of
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, host_data
 from tessera.lang.shapes import trace
 from tessera.ops.define import cast_to
@@ -59,7 +59,7 @@ def model_bytes(f: Any, *args: Any, opset: int = 20) -> bytes:
 
 def model_of(g: Graph, opset: int) -> Model:
     """A graph as the record of an ONNX model."""
-    w = Writer(opset)
+    w = OnnxWriter(opset)
     own = len(g.inputs) - len(g.captured)
     names = [*g.input_names, *(f"input_{i}" for i in range(len(g.input_names), own))][:own]
     names = [_identifier(s) for s in names]
@@ -102,14 +102,14 @@ def _symbol(s: Any) -> str | None:
     return atom.name if isinstance(atom, Symbol) else None
 
 
-def _named(w: Writer, x: str, name: str) -> Any:
+def _named(w: OnnxWriter, x: str, name: str) -> Any:
     from_node = w.emit("Identity", x)
     node = w.nodes.pop()
     assert node.outputs == (from_node,)
     return type(node)(node.op, node.domain, node.version, name, node.inputs, (name,), {})
 
 
-def write_nodes(w: Writer, nodes: Sequence[Node]) -> None:
+def write_nodes(w: OnnxWriter, nodes: Sequence[Node]) -> None:
     """Write nodes in order."""
     for n in nodes:
         found = _written(w, n)
@@ -117,7 +117,7 @@ def write_nodes(w: Writer, nodes: Sequence[Node]) -> None:
         w.names.update(zip(n.results, results, strict=False))
 
 
-def _written(w: Writer, n: Node) -> Any:
+def _written(w: OnnxWriter, n: Node) -> Any:
     names = [w.names[v] for v in n.operands]
     if n.op.call == "kernel":
         return _kernel(w, n, names)
@@ -137,7 +137,7 @@ def _written(w: Writer, n: Node) -> Any:
     raise OnnxError(f"onnx: {n.op.name} has no ONNX form")
 
 
-def _elementwise(w: Writer, n: Node, names: list[str]) -> str:
+def _elementwise(w: OnnxWriter, n: Node, names: list[str]) -> str:
     """An op that is a scalar expression; narrow floats are computed in f32 and rounded once."""
     body = n.op.expr(n.params)
     assert body is not None
@@ -153,7 +153,7 @@ def _elementwise(w: Writer, n: Node, names: list[str]) -> str:
     return w.cast(y, out.np)
 
 
-def _decomposed(w: Writer, n: Node) -> Any:
+def _decomposed(w: OnnxWriter, n: Node) -> Any:
     """The ops that an op stands for."""
     assert n.op.decompose is not None
     builder = Builder()
@@ -173,7 +173,7 @@ def _decomposed(w: Writer, n: Node) -> Any:
     return found if n.op.multiple else found[0]
 
 
-def _kernel(w: Writer, n: Node, names: list[str]) -> tuple[str, ...]:
+def _kernel(w: OnnxWriter, n: Node, names: list[str]) -> tuple[str, ...]:
     """A call of the function of a kernel, whose body is written once."""
     name = kernels.name_of(n)
     functions = w.root().functions
@@ -186,7 +186,7 @@ def _kernel(w: Writer, n: Node, names: list[str]) -> tuple[str, ...]:
 
 def _kernel_function(opset: int, name: str, n: Node) -> Function:
     """The function of a kernel: its decomposed body, with constants as nodes."""
-    w, builder = Writer(opset), Builder()
+    w, builder = OnnxWriter(opset), Builder()
     inner = [builder.input(v.type, v.device) for v in n.operands]
     with building(builder):
         results = kernels.decomposed(n.params["program"], inner)
@@ -204,5 +204,5 @@ def _kernel_function(opset: int, name: str, n: Node) -> Function:
     return Function(kernels.DOMAIN, name, ins, outs, {}, (*constants, *w.nodes))
 
 
-def _name(w: Writer, v: Value) -> str:
+def _name(w: OnnxWriter, v: Value) -> str:
     return w.names[v] if v in w.names else w.constant(host_data(v))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tessera.core.dims import Dim
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.writer import Writer
+from tessera.interop.onnx.writer import OnnxWriter
 from tessera.ir.graph.ir import Node, host_data
 
 Emit = Callable[..., Any]
@@ -30,41 +30,41 @@ def emits(*names: str) -> Callable[[Emit], Emit]:
 
 
 @emits("stop_gradient", "positive", "checkpoint_name", "ensure", "watch")
-def _identity(w: Writer, n: Node, x: str, *rest: str) -> Any:
+def _identity(w: OnnxWriter, n: Node, x: str, *rest: str) -> Any:
     return w.emit("Identity", x)
 
 
 @emits("barrier")
-def _barrier(w: Writer, n: Node, *xs: str) -> Any:
+def _barrier(w: OnnxWriter, n: Node, *xs: str) -> Any:
     return tuple(w.emit("Identity", x) for x in xs)
 
 
 @emits("state_prefetch")
-def _prefetch(w: Writer, n: Node, x: str) -> Any:
+def _prefetch(w: OnnxWriter, n: Node, x: str) -> Any:
     """A wish that a runtime of ONNX has no word for: the number that it returns."""
     return w.emit("Identity", w.constant(np.zeros((), n.results[0].dtype.np)))
 
 
 @emits("cast")
-def _cast(w: Writer, n: Node, x: str) -> Any:
+def _cast(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.cast(x, n.params["dtype"].np)
 
 
 @emits("constant")
-def _constant(w: Writer, n: Node) -> Any:
+def _constant(w: OnnxWriter, n: Node) -> Any:
     value = n.params["value"]
     return w.constant(value.array if hasattr(value, "array") else host_data(value))
 
 
 @emits("full")
-def _full(w: Writer, n: Node) -> Any:
+def _full(w: OnnxWriter, n: Node) -> Any:
     number = w.constant(np.asarray(n.params["value"]).astype(n.params["dtype"].np))
     shape = n.params["shape"]
     return w.emit("Expand", number, w.shape(shape)) if shape else w.emit("Identity", number)
 
 
 @emits("iota")
-def _iota(w: Writer, n: Node) -> Any:
+def _iota(w: OnnxWriter, n: Node) -> Any:
     shape, axis = n.params["shape"], n.params["axis"]
     count = w.emit("Squeeze", w.size(shape[axis]))
     steps = w.emit("Range", w.constant(np.array(0)), count, w.constant(np.array(1)))
@@ -73,44 +73,44 @@ def _iota(w: Writer, n: Node) -> Any:
 
 
 @emits("dim")
-def _dim(w: Writer, n: Node) -> Any:
+def _dim(w: OnnxWriter, n: Node) -> Any:
     return w.emit("Squeeze", w.size(n.params["size"]))
 
 
 @emits("reshape")
-def _reshape(w: Writer, n: Node, x: str) -> Any:
+def _reshape(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("Reshape", x, w.shape(n.params["shape"]), allowzero=1)
 
 
 @emits("broadcast_to")
-def _broadcast(w: Writer, n: Node, x: str) -> Any:
+def _broadcast(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("Expand", x, w.shape(n.params["shape"]))
 
 
 @emits("transpose")
-def _transpose(w: Writer, n: Node, x: str) -> Any:
+def _transpose(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("Transpose", x, perm=list(n.params["axes"]))
 
 
 @emits("slice")
-def _slice(w: Writer, n: Node, x: str) -> Any:
+def _slice(w: OnnxWriter, n: Node, x: str) -> Any:
     p = n.params
     axes = w.ints(range(len(p["start"])))
     return w.emit("Slice", x, w.shape(p["start"]), w.shape(p["stop"]), axes, w.shape(p["step"]))
 
 
 @emits("concat")
-def _concat(w: Writer, n: Node, *xs: str) -> Any:
+def _concat(w: OnnxWriter, n: Node, *xs: str) -> Any:
     return w.emit("Concat", *xs, axis=n.params["axis"])
 
 
 @emits("tile")
-def _tile(w: Writer, n: Node, x: str) -> Any:
+def _tile(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("Tile", x, w.shape(n.params["reps"]))
 
 
 @emits("pad")
-def _pad(w: Writer, n: Node, x: str, value: str) -> Any:
+def _pad(w: OnnxWriter, n: Node, x: str, value: str) -> Any:
     p = n.params
     if any(p["inner"]):
         return by_places(w, n, x, value)
@@ -118,13 +118,13 @@ def _pad(w: Writer, n: Node, x: str, value: str) -> Any:
 
 
 @emits("flip")
-def _flip(w: Writer, n: Node, x: str) -> Any:
+def _flip(w: OnnxWriter, n: Node, x: str) -> Any:
     axes = n.params["axes"]
     ends = [w.ints([k] * len(axes)) for k in (-1, -(1 << 62), -1)]
     return w.emit("Slice", x, ends[0], ends[1], w.ints(axes), ends[2])
 
 
-def by_places(w: Writer, n: Node, x: str, *rest: str) -> Any:
+def by_places(w: OnnxWriter, n: Node, x: str, *rest: str) -> Any:
     """A view of static shape: each element is gathered from the flat operand."""
     shape = n.operands[0].shape
     if any(isinstance(s, Dim) for s in (*shape, *n.results[0].shape)):
@@ -148,51 +148,51 @@ def by_places(w: Writer, n: Node, x: str, *rest: str) -> Any:
 # Folds ----------------------------------------------------------------------------------------
 
 
-def _reduced(w: Writer, op: str, x: str, axes: Sequence[int], keep: int = 0) -> Any:
+def _reduced(w: OnnxWriter, op: str, x: str, axes: Sequence[int], keep: int = 0) -> Any:
     return w.emit(op, x, w.ints(axes), keepdims=keep, noop_with_empty_axes=1)
 
 
 @emits("sum", "prod", "max", "min", "mean")
-def _fold(w: Writer, n: Node, x: str) -> Any:
+def _fold(w: OnnxWriter, n: Node, x: str) -> Any:
     ops = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "mean": "Mean"}
     return _reduced(w, f"Reduce{ops[n.op.name]}", x, n.params["axes"])
 
 
 @emits("any")
-def _any(w: Writer, n: Node, x: str) -> Any:
+def _any(w: OnnxWriter, n: Node, x: str) -> Any:
     """Whether some element holds."""
     return w.cast(_reduced(w, "ReduceSum", w.cast(x, np.int32), n.params["axes"]), np.bool_)
 
 
 @emits("all")
-def _all(w: Writer, n: Node, x: str) -> Any:
+def _all(w: OnnxWriter, n: Node, x: str) -> Any:
     """All hold when there is none that does not."""
     return w.emit("Not", _any(w, n, w.emit("Not", x)))
 
 
 @emits("argmax")
-def _argmax(w: Writer, n: Node, x: str) -> Any:
+def _argmax(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("ArgMax", x, axis=n.params["axis"], keepdims=0)
 
 
 @emits("argmin")
-def _argmin(w: Writer, n: Node, x: str) -> Any:
+def _argmin(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("ArgMin", x, axis=n.params["axis"], keepdims=0)
 
 
 @emits("cumsum")
-def _cumsum(w: Writer, n: Node, x: str) -> Any:
+def _cumsum(w: OnnxWriter, n: Node, x: str) -> Any:
     axis = w.constant(np.array(n.params["axis"]))
     return w.emit("CumSum", x, axis, reverse=int(n.params["reverse"]))
 
 
 @emits("topk")
-def _topk(w: Writer, n: Node, x: str) -> Any:
+def _topk(w: OnnxWriter, n: Node, x: str) -> Any:
     p = n.params
     return w.emit("TopK", x, w.size(p["k"]), outputs=2, axis=p["axis"], largest=int(p["largest"]))
 
 
-def _sorted(w: Writer, n: Node, x: str) -> tuple[str, str]:
+def _sorted(w: OnnxWriter, n: Node, x: str) -> tuple[str, str]:
     """The sorted lines and their places."""
     axis = n.params["axis"]
     size = w.size(n.operands[0].shape[axis])
@@ -203,28 +203,28 @@ def _sorted(w: Writer, n: Node, x: str) -> tuple[str, str]:
 
 
 @emits("sort")
-def _sort(w: Writer, n: Node, x: str) -> Any:
+def _sort(w: OnnxWriter, n: Node, x: str) -> Any:
     values, _ = _sorted(w, n, x)
     return w.cast(values, np.bool_) if n.operands[0].dtype.kind == "b" else values
 
 
 @emits("argsort")
-def _argsort(w: Writer, n: Node, x: str) -> Any:
+def _argsort(w: OnnxWriter, n: Node, x: str) -> Any:
     return _sorted(w, n, x)[1]
 
 
-def _over_one_axis(w: Writer, op: str, n: Node, x: str) -> Any:
+def _over_one_axis(w: OnnxWriter, op: str, n: Node, x: str) -> Any:
     axes = n.params["axes"]
     return w.emit(op, x, axis=axes[0]) if len(axes) == 1 else None
 
 
 @emits("softmax")
-def _softmax(w: Writer, n: Node, x: str) -> Any:
+def _softmax(w: OnnxWriter, n: Node, x: str) -> Any:
     return _over_one_axis(w, "Softmax", n, x)
 
 
 @emits("log_softmax")
-def _log_softmax(w: Writer, n: Node, x: str) -> Any:
+def _log_softmax(w: OnnxWriter, n: Node, x: str) -> Any:
     return _over_one_axis(w, "LogSoftmax", n, x)
 
 
@@ -232,12 +232,12 @@ def _log_softmax(w: Writer, n: Node, x: str) -> Any:
 
 
 @emits("matmul")
-def _matmul(w: Writer, n: Node, a: str, b: str) -> Any:
+def _matmul(w: OnnxWriter, n: Node, a: str, b: str) -> Any:
     return w.emit("MatMul", a, b)
 
 
 @emits("contract")
-def _contract(w: Writer, n: Node, *xs: str) -> Any:
+def _contract(w: OnnxWriter, n: Node, *xs: str) -> Any:
     given, _, out = n.params["spec"].partition("->")
     words = list(dict.fromkeys(given.replace(",", " ").split()))
     letters = dict(zip(words, string.ascii_letters, strict=False))
@@ -252,7 +252,7 @@ def _window(p: Any) -> dict[str, Any]:
 
 
 @emits("conv")
-def _conv(w: Writer, n: Node, x: str, k: str) -> Any:
+def _conv(w: OnnxWriter, n: Node, x: str, k: str) -> Any:
     p = n.params
     if any(i != 1 for i in p["inner"]) or any(min(pair) < 0 for pair in p["padding"]):
         return None
@@ -261,7 +261,7 @@ def _conv(w: Writer, n: Node, x: str, k: str) -> Any:
 
 
 @emits("conv_input")
-def _conv_input(w: Writer, n: Node, ct: str, k: str) -> Any:
+def _conv_input(w: OnnxWriter, n: Node, ct: str, k: str) -> Any:
     p = n.params
     extra = []
     for i, size in enumerate(p["size"]):
@@ -277,7 +277,7 @@ def _conv_input(w: Writer, n: Node, ct: str, k: str) -> Any:
 
 
 @emits("max_pool")
-def _max_pool(w: Writer, n: Node, x: str) -> Any:
+def _max_pool(w: OnnxWriter, n: Node, x: str) -> Any:
     p = n.params
     if n.operands[0].dtype.kind != "f":
         return None
@@ -287,7 +287,7 @@ def _max_pool(w: Writer, n: Node, x: str) -> Any:
 
 
 @emits("avg_pool")
-def _avg_pool(w: Writer, n: Node, x: str) -> Any:
+def _avg_pool(w: OnnxWriter, n: Node, x: str) -> Any:
     p = n.params
     if any(p["overhang"]):
         return None
@@ -300,14 +300,14 @@ def _avg_pool(w: Writer, n: Node, x: str) -> Any:
 # Places ---------------------------------------------------------------------------------------
 
 
-def _tuples(w: Writer, indices: Sequence[str]) -> str:
+def _tuples(w: OnnxWriter, indices: Sequence[str]) -> str:
     """Index tensors side by side along a last axis."""
     parts = [w.emit("Unsqueeze", i, w.ints([-1])) for i in indices]
     found: str = parts[0] if len(parts) == 1 else w.emit("Concat", *parts, axis=-1)
     return found
 
 
-def _in_front(w: Writer, x: str, axes: Sequence[int], rank: int) -> str:
+def _in_front(w: OnnxWriter, x: str, axes: Sequence[int], rank: int) -> str:
     """x with these axes first."""
     order = [*axes, *(k for k in range(rank) if k not in axes)]
     found: str = x if order == list(range(rank)) else w.emit("Transpose", x, perm=order)
@@ -315,7 +315,7 @@ def _in_front(w: Writer, x: str, axes: Sequence[int], rank: int) -> str:
 
 
 @emits("gather")
-def _gather(w: Writer, n: Node, x: str, *indices: str) -> Any:
+def _gather(w: OnnxWriter, n: Node, x: str, *indices: str) -> Any:
     axes = n.params["axes"]
     if len(axes) == 1:
         front = _in_front(w, x, axes, n.operands[0].ndim)
@@ -325,7 +325,7 @@ def _gather(w: Writer, n: Node, x: str, *indices: str) -> Any:
 
 
 @emits("scatter", "scatter_add", "scatter_mul", "scatter_max", "scatter_min")
-def _scatter(w: Writer, n: Node, x: str, value: str, *indices: str) -> Any:
+def _scatter(w: OnnxWriter, n: Node, x: str, value: str, *indices: str) -> Any:
     axes, rank = n.params["axes"], n.operands[0].ndim
     how = n.op.name.removeprefix("scatter").removeprefix("_") or "none"
     front = _in_front(w, x, axes, rank)
@@ -335,7 +335,7 @@ def _scatter(w: Writer, n: Node, x: str, value: str, *indices: str) -> Any:
     return y if back == list(range(rank)) else w.emit("Transpose", y, perm=back)
 
 
-def _starts(w: Writer, n: Node, given: Sequence[str], sizes: Sequence[Any]) -> str:
+def _starts(w: OnnxWriter, n: Node, given: Sequence[str], sizes: Sequence[Any]) -> str:
     """The first place of a slice, moved so that all of it lies inside."""
     whole = [w.emit("Unsqueeze", w.cast(s, np.int64), w.ints([0])) for s in given]
     start = whole[0] if len(whole) == 1 else w.emit("Concat", *whole, axis=0)
@@ -349,7 +349,7 @@ def _starts(w: Writer, n: Node, given: Sequence[str], sizes: Sequence[Any]) -> s
 
 
 @emits("dynamic_slice")
-def _dynamic_slice(w: Writer, n: Node, x: str, *given: str) -> Any:
+def _dynamic_slice(w: OnnxWriter, n: Node, x: str, *given: str) -> Any:
     sizes = n.params["sizes"]
     start = _starts(w, n, given, sizes)
     stop = w.emit("Add", start, w.shape(sizes))
@@ -357,7 +357,7 @@ def _dynamic_slice(w: Writer, n: Node, x: str, *given: str) -> Any:
 
 
 @emits("dynamic_update_slice")
-def _dynamic_update_slice(w: Writer, n: Node, x: str, value: str, *given: str) -> Any:
+def _dynamic_update_slice(w: OnnxWriter, n: Node, x: str, value: str, *given: str) -> Any:
     sizes = n.operands[1].shape
     if not sizes or any(isinstance(s, Dim) for s in sizes):
         return None
@@ -367,5 +367,5 @@ def _dynamic_update_slice(w: Writer, n: Node, x: str, value: str, *given: str) -
 
 
 @emits("det")
-def _det(w: Writer, n: Node, x: str) -> Any:
+def _det(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("Det", x)

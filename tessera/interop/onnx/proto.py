@@ -71,7 +71,7 @@ def read(source: Any) -> Model:
         raise OperandError(
             f"onnx: cannot load {type(source).__name__}, expected a path, bytes or a ModelProto"
         )
-    return _Reader(folder).model(proto)
+    return _MessageReader(folder).model(proto)
 
 
 def _parsed(onnx: Any, data: bytes, what: str) -> Any:
@@ -86,7 +86,7 @@ def _parsed(onnx: Any, data: bytes, what: str) -> Any:
     return proto
 
 
-class _Reader:
+class _MessageReader:
     """Turn messages into records."""
 
     def __init__(self, folder: Path | None):
@@ -312,7 +312,7 @@ def _size(d: Any) -> int | str | None:
     return _text(d.dim_param) if kind == "dim_param" and d.dim_param else None
 
 
-_ATTRIBUTES: Mapping[int, Callable[[_Reader, Any], Any]] = {
+_ATTRIBUTES: Mapping[int, Callable[[_MessageReader, Any], Any]] = {
     1: lambda r, a: float(a.f),
     2: lambda r, a: int(a.i),
     3: lambda r, a: _text(a.s),
@@ -338,7 +338,7 @@ def info_of_type(t: Any) -> str:
 def array_of(x: Any) -> Array:
     """An array, also of a TensorProto."""
     if type(x).__name__ == "TensorProto":
-        return _Reader(None).tensor(x)
+        return _MessageReader(None).tensor(x)
     return np.asarray(x)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tessera.core.dtype import DType, bool_
 from tessera.core.scalar import Expr
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.writer import Writer
+from tessera.interop.onnx.writer import OnnxWriter
 
 _DIRECT = {
     "add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min", "pow": "Pow",
@@ -35,7 +35,7 @@ _TESTS = {
 class Scalars:
     """Writes an expression over operands of one dtype."""
 
-    def __init__(self, w: Writer, names: list[str], dtypes: list[DType], at: DType):
+    def __init__(self, w: OnnxWriter, names: list[str], dtypes: list[DType], at: DType):
         self.w, self.names, self.dtypes = w, names, dtypes
         self.at = at  # the dtype that numbers and arithmetic have
 

@@ -12,10 +12,10 @@ from tessera.interop.onnx.model import NUMBERS, Array, Function, Graph, Info, No
 from tessera.ir.graph.ir import Value
 
 
-class Writer:
+class OnnxWriter:
     """A graph under construction."""
 
-    def __init__(self, opset: int, outer: Writer | None = None):
+    def __init__(self, opset: int, outer: OnnxWriter | None = None):
         self.opset, self.outer = opset, outer
         self.nodes: list[Node] = []
         self.initialisers: dict[str, Array] = {}
@@ -26,7 +26,7 @@ class Writer:
         self._sizes: dict[Any, str] = {}
         self._count = 0  # of names
 
-    def root(self) -> Writer:
+    def root(self) -> OnnxWriter:
         """The writer of the whole model, which gives names and holds constants."""
         return self if self.outer is None else self.outer.root()
 

@@ -20,7 +20,7 @@ from tessera.interop.stablehlo.rules import RULES, STANDS_FOR
 from tessera.interop.stablehlo.rules.contraction import contracted
 from tessera.interop.stablehlo.rules.places import gathered
 from tessera.interop.stablehlo.scalars import Scalars, fold_start
-from tessera.interop.stablehlo.writer import Ssa, StableHloError, Writer, type_text
+from tessera.interop.stablehlo.writer import Ssa, StableHloError, StableHloWriter, type_text
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, host_data
 from tessera.lang.shapes import trace
@@ -44,7 +44,7 @@ def module_text(g: Graph) -> str:
         raise StableHloError(
             f"stablehlo: {g.name} has symbolic sizes; export it on arrays or on types with known sizes"
         )
-    w = Writer()
+    w = StableHloWriter()
     own = len(g.inputs) - len(g.captured)
     inputs = [w.fresh(v.dtype, v.shape) for v in g.inputs[:own]]
     w.values.update(zip(g.inputs, inputs, strict=False))
@@ -72,7 +72,7 @@ def _types(values: Sequence[Ssa]) -> str:
     return ", ".join(v.type for v in values)
 
 
-def write_nodes(w: Writer, nodes: Sequence[Node]) -> None:
+def write_nodes(w: StableHloWriter, nodes: Sequence[Node]) -> None:
     """Write nodes in order."""
     for n in nodes:
         try:
@@ -83,7 +83,7 @@ def write_nodes(w: Writer, nodes: Sequence[Node]) -> None:
         w.values.update(zip(n.results, results, strict=True))
 
 
-def _written(w: Writer, n: Node) -> Any:
+def _written(w: StableHloWriter, n: Node) -> Any:
     for t in (*n.operands, *n.results):
         _check_policy(n, t.dtype)
     xs = [w.values[v] for v in n.operands]
@@ -113,7 +113,7 @@ def _check_policy(n: Node, dtype: DType) -> None:
         )
 
 
-def _nest(w: Writer, n: Node, xs: Sequence[Ssa]) -> Ssa:
+def _nest(w: StableHloWriter, n: Node, xs: Sequence[Ssa]) -> Ssa:
     """An op that is a scalar expression over an index space, folded over the axes that it drops."""
     sig = n.op.sig(n.types, n.params)
     assert sig is not None
@@ -144,7 +144,7 @@ def _nest(w: Writer, n: Node, xs: Sequence[Ssa]) -> Ssa:
     return w.cast(y, n.results[0].dtype)
 
 
-def _by_places(w: Writer, n: Node, x: Ssa) -> Ssa:
+def _by_places(w: StableHloWriter, n: Node, x: Ssa) -> Ssa:
     """A view: each element is gathered from the flat operand."""
     assert n.op.numpy is not None
     at = np.arange(math.prod(x.shape)).reshape(x.shape)
@@ -153,7 +153,7 @@ def _by_places(w: Writer, n: Node, x: Ssa) -> Ssa:
     return gathered(w, flat, [w.constant(found)], (0,))
 
 
-def _decomposed(w: Writer, n: Node, meaning: Any) -> Any:
+def _decomposed(w: StableHloWriter, n: Node, meaning: Any) -> Any:
     """The ops that an op stands for."""
     builder = Builder()
     inner = [builder.input(v.type, v.device) for v in n.operands]
@@ -175,5 +175,5 @@ def _decomposed(w: Writer, n: Node, meaning: Any) -> Any:
     return [_value(w, v) for v in results]
 
 
-def _value(w: Writer, v: Value) -> Ssa:
+def _value(w: StableHloWriter, v: Value) -> Ssa:
     return w.values[v] if v in w.values else w.constant(host_data(v), v.dtype)

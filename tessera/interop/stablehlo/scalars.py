@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.scalar import SCALARS, TESTS, Expr
-from tessera.interop.stablehlo.writer import Ssa, StableHloError, Writer
+from tessera.interop.stablehlo.writer import Ssa, StableHloError, StableHloWriter
 
 # Ops of the same meaning for every kind of number they take.
 _DIRECT = {
@@ -34,7 +34,7 @@ _WHOLE = ("floor", "ceil", "round", "trunc")  # which leave integers as they are
 class Scalars:
     """Writes scalar ops on tensors of one shape."""
 
-    def __init__(self, w: Writer, at: DType, shape: Sequence[int]):
+    def __init__(self, w: StableHloWriter, at: DType, shape: Sequence[int]):
         self.w, self.shape = w, tuple(shape)
         self.at = at  # the dtype of numbers that meet no operand
 

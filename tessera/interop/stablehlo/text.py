@@ -9,17 +9,17 @@ import numpy as np
 
 from tessera.core.dtype import as_dtype
 from tessera.core.types import TensorType
-from tessera.interop.stablehlo.tokens import DEEPEST, Reader
+from tessera.interop.stablehlo.tokens import DEEPEST, TokenReader
 from tessera.interop.stablehlo.tree import Function, Module, Op, Region, Resource
 from tessera.interop.stablehlo.writer import StableHloError
 
 
 def parse(text: str) -> Module:
     """The module that a text states."""
-    return _Parser(text).module()
+    return _HloParser(text).module()
 
 
-class _Parser(Reader):
+class _HloParser(TokenReader):
     """Reads ops, their regions and functions."""
 
     def module(self) -> Module:
@@ -357,11 +357,11 @@ def _known(types: Any) -> tuple[TensorType, ...]:
     return tuple(types)
 
 
-_FORMS: dict[str, Callable[[_Parser, str], Any]] = {
-    "stablehlo.constant": _Parser.constant,
-    "stablehlo.reduce": _Parser.reduce,
-    "stablehlo.while": _Parser.loop,
-    "stablehlo.convolution": _Parser.convolution,
-    "stablehlo.custom_call": _Parser._call,
-    "stablehlo.composite": _Parser.composite,
+_FORMS: dict[str, Callable[[_HloParser, str], Any]] = {
+    "stablehlo.constant": _HloParser.constant,
+    "stablehlo.reduce": _HloParser.reduce,
+    "stablehlo.while": _HloParser.loop,
+    "stablehlo.convolution": _HloParser.convolution,
+    "stablehlo.custom_call": _HloParser._call,
+    "stablehlo.composite": _HloParser.composite,
 }

@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 DEEPEST = 60  # nesting of regions and attributes
 
 
-class Reader:
+class TokenReader:
     """Reads tokens from left to right."""
 
     def __init__(self, text: str):

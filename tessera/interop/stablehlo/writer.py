@@ -60,7 +60,7 @@ def listed(numbers: Sequence[int]) -> str:
     return f"[{', '.join(map(str, numbers))}]"
 
 
-class Writer:
+class StableHloWriter:
     """The body of a function under construction."""
 
     def __init__(self) -> None:

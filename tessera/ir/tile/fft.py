@@ -174,7 +174,7 @@ class Transform:
 
     def kernel(self) -> Kernel:
         """The kernel; its parameters are the operand, the plan's table, the result."""
-        return Writer(self).kernel()
+        return TransformWriter(self).kernel()
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Planes:
         return replace(self, re=1 - self.re)
 
 
-class Writer:
+class TransformWriter:
     """Writes the kernel of a transform."""
 
     def __init__(self, t: Transform, operands: int = 1):

@@ -19,7 +19,7 @@ from tessera.core.pairs import FORMULAS, Pair
 from tessera.core.tables import fourier_table
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.fft import Lanes, Planes, Transform, Writer
+from tessera.ir.tile.fft import Lanes, Planes, Transform, TransformWriter
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 
@@ -32,7 +32,7 @@ class _Formula(Planes):
     operands: tuple[Planes, ...] = ()
 
 
-class _Filter(Writer):
+class _Filter(TransformWriter):
     """Writes the kernel of a filter."""
 
     def __init__(self, t: Transform, parts: Sequence[Part], operands: int):

@@ -143,7 +143,7 @@ def _array(shape: Sequence[int], tiles: Sequence[Tile]) -> Elements:
     return made.reshape(shape)
 
 
-class _Writer:
+class _ElementWriter:
     """Writes programs on elements that are known."""
 
     def __init__(self, b: Builder):
@@ -290,7 +290,7 @@ class _Loop:
     def __init__(self, step: schedule.HostCall, programs: Sequence[schedule.Program]):
         n = step.node
         self.b, self.programs = Builder(n.op.name, n.location), programs
-        self.writer = _Writer(self.b)
+        self.writer = _ElementWriter(self.b)
         self.operands = [v.type for v in n.operands]
         self.results = [v.type for v in n.results]
 

@@ -16,7 +16,7 @@ from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.rules import broadcast, canonical
 from tessera.lang.kernel.values import Array, Axes, Axis, KernelError, TileValue
-from tessera.lang.kernel.writer import Writer, demand_fit
+from tessera.lang.kernel.writer import KernelWriter, demand_fit
 
 _FAR = 1 << 40  # a place that no tensor has
 
@@ -43,7 +43,7 @@ class Box:
 class Access:
     """Reads and writes boxes."""
 
-    w: Writer
+    w: KernelWriter
 
     def load(self, array: Array, box: Box, fill: Any = 0, unchecked: bool = False) -> TileValue:
         """The elements of a box; outside of the tensor lies `fill`, unless picked places are unchecked."""
@@ -260,6 +260,6 @@ def _ends(a: Axis | None) -> bool:
     return a is not None and a.moved is not None and a.moved.until is not None
 
 
-def flattened(w: Writer, x: Sequence[Tile]) -> list[Tile]:
+def flattened(w: KernelWriter, x: Sequence[Tile]) -> list[Tile]:
     """Tiles as lines."""
     return [w.b.reshape(t, (math.prod(t.shape),)) for t in x]

@@ -17,7 +17,7 @@ from tessera.ir.tile.ir import Tile
 from tessera.lang.kernel.compute import squeezed, wide
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 _LN2 = math.log(2)
 # log2(e) as the sum of a number of 24 bits and the rest, for products that are rounded once.
@@ -45,11 +45,11 @@ def mask_causal(p: Program, s: Any, rows: Any, cols: Any) -> TileValue:
 class RowSums(TileValue):
     """The sums of the rows of a tile, which are added up where they are used."""
 
-    def __init__(self, w: Writer, of: TileValue):
+    def __init__(self, w: KernelWriter, of: TileValue):
         for name, x in (("w", w), ("of", of), ("axes", of.axes[:1]), ("pads", (None,))):
             object.__setattr__(self, name, x)
 
-    w: Writer
+    w: KernelWriter
     of: TileValue
 
     @property
@@ -81,7 +81,7 @@ def softmax_online(p: Program, s: Any) -> tuple[TileValue, TileValue, TileValue]
     return e, squeezed(w, m, [1]), RowSums(w, e)
 
 
-def _rest(w: Writer, s: TileValue, n: TileValue) -> TileValue:
+def _rest(w: KernelWriter, s: TileValue, n: TileValue) -> TileValue:
     """log2(e) s - n, to the last bit or so; 0 where there is no score."""
     near = w.apply("fma", s, _LOG2E[0], w.apply("neg", n))
     rest: TileValue = w.apply("fma", s, _LOG2E[1], near)
@@ -89,7 +89,7 @@ def _rest(w: Writer, s: TileValue, n: TileValue) -> TileValue:
     return kept
 
 
-def _power(w: Writer, n: Any, top: Any) -> Any:
+def _power(w: KernelWriter, n: Any, top: Any) -> Any:
     """2**(n - top) for whole numbers: exact."""
     return w.apply("exp2", w.apply("sub", n, _finite(w, top)))
 
@@ -100,7 +100,7 @@ def _zero_past(x: TileValue, axis: int) -> TileValue:
     return TileValue(x.tile, x.axes, pads)
 
 
-def _finite(w: Writer, m: Any) -> Any:
+def _finite(w: KernelWriter, m: Any) -> Any:
     """A largest score to subtract: 0 for a row that has no score at all."""
     return w.apply("where", w.apply("eq", m, -math.inf), 0.0, m)
 
@@ -121,7 +121,7 @@ def softmax_accumulate(
     return w.cast(total, w.tile(acc).dtype), now, _sums(w, l, l_c, before, block)
 
 
-def _scale(w: Writer, m: Any, now: Any) -> Any:
+def _scale(w: KernelWriter, m: Any, now: Any) -> Any:
     """exp(m - now)."""
     if not w.exact:
         return w.apply("exp", w.apply("sub", m, _finite(w, now)))
@@ -129,7 +129,7 @@ def _scale(w: Writer, m: Any, now: Any) -> Any:
     return _power(w, n, top)
 
 
-def _sums(w: Writer, l: Any, l_c: Any, before: Any, block: Any) -> TileValue:
+def _sums(w: KernelWriter, l: Any, l_c: Any, before: Any, block: Any) -> TileValue:
     """The sums of rows so far and of a block, in one chain over the columns."""
     scaled = w.apply("mul", l, before)
     if not w.exact or not isinstance(l_c, RowSums):
@@ -141,6 +141,6 @@ def _sums(w: Writer, l: Any, l_c: Any, before: Any, block: Any) -> TileValue:
     return w.cast(squeezed(w, chain, [1]), scaled.dtype)
 
 
-def _column(w: Writer, x: TileValue) -> TileValue:
+def _column(w: KernelWriter, x: TileValue) -> TileValue:
     made = w.b.expand(x.tile, x.rank)
     return TileValue(made, (*x.axes, None), (*x.pads, None), x.constant)

@@ -18,7 +18,7 @@ from tessera.lang.kernel.parts import permuted
 from tessera.lang.kernel.table import INTRINSICS, Program, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
 from tessera.lang.kernel.within import starts_inside
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 # Scalar ops under the names that Python and NumPy have for them.
 RENAMED = {
@@ -111,7 +111,7 @@ def _axes(x: TileValue, axis: Any) -> list[int]:
     return sorted(set(out), reverse=True)
 
 
-def squeezed(w: Writer, x: TileValue, axes: Sequence[int]) -> TileValue:
+def squeezed(w: KernelWriter, x: TileValue, axes: Sequence[int]) -> TileValue:
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     made = w.b.reshape(x.tile, shape)
     kept = [i for i in range(x.rank) if i not in axes]
@@ -145,7 +145,7 @@ def _folded(p: Program, x: Any, how: Any, axis: Any, keepdims: bool) -> TileValu
     return t if keepdims else squeezed(p.w, t, axes)
 
 
-def _log_sum(w: Writer, x: TileValue, axis: int) -> TileValue:
+def _log_sum(w: KernelWriter, x: TileValue, axis: int) -> TileValue:
     """log(sum(exp(x))) by way of the largest element, where that is finite."""
     top = w.fold("max", x, axis)
     base = w.apply("where", w.apply("is_finite", top), top, 0.0)

@@ -22,7 +22,7 @@ from tessera.lang.kernel.expressions import is_number, is_static, is_whole, trut
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.source import Source, assigned
 from tessera.lang.kernel.values import Array, Axes, Axis, Counter, KernelError, Range, TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 _MOST_UNROLLED = 4096
 _ROUNDS = 4  # in which what a loop carries settles
@@ -69,7 +69,7 @@ class Turn:
 class Control:
     """Writes statements that decide what runs."""
 
-    w: Writer
+    w: KernelWriter
     places: Places
     condition: TileValue | None
     loops: dict[Location | None, dict[str, Axes]]

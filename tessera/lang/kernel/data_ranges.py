@@ -13,7 +13,7 @@ from tessera.core.dims import Dim, Size
 from tessera.core.dtype import i64
 from tessera.lang.kernel.table import Program
 from tessera.lang.kernel.values import Counter, KernelError, Moved, Range, Span, TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 MOST = 1 << 30  # rounds of a loop that data bound: a counter of 32 bits holds them
 
@@ -59,7 +59,7 @@ def _whole(p: Program, x: Any, what: str) -> TileValue:
     return p.w.tile(x, i64)
 
 
-def _rounds(w: Writer, first: TileValue, last: TileValue, step: int) -> TileValue:
+def _rounds(w: KernelWriter, first: TileValue, last: TileValue, step: int) -> TileValue:
     """How many positions there are; none where the last comes before the first."""
     length = w.apply("add", w.apply("sub", last, first), step - 1)
     found: TileValue = w.apply(
@@ -68,7 +68,7 @@ def _rounds(w: Writer, first: TileValue, last: TileValue, step: int) -> TileValu
     return found
 
 
-def _positions(w: Writer, first: TileValue, step: int) -> Any:
+def _positions(w: KernelWriter, first: TileValue, step: int) -> Any:
     def at(i: Any) -> Counter:
         made = w.apply("add", first, w.tile(i * step, i64))
         return Counter(made.tile, (), ())

@@ -10,7 +10,7 @@ from typing import Any
 from tessera.core.dims import Dim, bounds, larger, smaller
 from tessera.core.dtype import as_dtype, f32, i64
 from tessera.lang.kernel.values import Array, Counter, KernelError, TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Add: ("add", operator.add), ast.Sub: ("sub", operator.sub), ast.Mult: ("mul", operator.mul),
@@ -70,7 +70,7 @@ def _refuse_arrays(name: str, *xs: Any) -> None:
             raise KernelError(f"{name}: {x} lies in memory; load a tile of it with tile.load")
 
 
-def binary(w: Writer, kind: type, a: Any, b: Any) -> Any:
+def binary(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
     """a op b."""
     name, python = _BINARY[kind]
     _refuse_arrays(name, a, b)
@@ -89,7 +89,7 @@ def binary(w: Writer, kind: type, a: Any, b: Any) -> Any:
     return python(a, b)
 
 
-def unary(w: Writer, kind: type, x: Any) -> Any:
+def unary(w: KernelWriter, kind: type, x: Any) -> Any:
     """op x."""
     _refuse_arrays("operator", x)
     if kind is ast.Not:
@@ -106,7 +106,7 @@ def unary(w: Writer, kind: type, x: Any) -> Any:
     return _UNARY[kind][1](x)
 
 
-def compare(w: Writer, kind: type, a: Any, b: Any) -> Any:
+def compare(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
     """Whether a op b: known now, or a tile."""
     if kind in _PLAIN:
         return _PLAIN[kind](a, b)
@@ -143,7 +143,7 @@ def truth(x: Any) -> Any:
 
 
 def _extreme(name: str, sizes: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def run(w: Writer, *xs: Any) -> Any:
+    def run(w: KernelWriter, *xs: Any) -> Any:
         items = xs[0] if len(xs) == 1 and isinstance(xs[0], tuple | list) else xs
         out = items[0]
         for x in items[1:]:
@@ -154,19 +154,19 @@ def _extreme(name: str, sizes: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return run
 
 
-def _float(w: Writer, x: Any) -> TileValue:
+def _float(w: KernelWriter, x: Any) -> TileValue:
     t = w.tile(x)
     return t if t.dtype.kind == "f" else w.cast(t, f32)
 
 
-def _int(w: Writer, x: Any) -> Any:
+def _int(w: KernelWriter, x: Any) -> Any:
     if isinstance(x, Dim | Counter):
         return x
     t = w.cast(w.tile(x), i64)
     return t if any(n != 1 for n in t.shape) else Counter(w.reshape(t, ()).tile, (), ())
 
 
-def _len(w: Writer, x: Any) -> Any:
+def _len(w: KernelWriter, x: Any) -> Any:
     return len(x) if isinstance(x, tuple | list) else x.shape[0]
 
 
@@ -187,7 +187,7 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     isinstance: lambda w, x, kind: isinstance(x, kind),
 }
 
-ATTRIBUTES: dict[str, Callable[[Writer, TileValue], Any]] = {
+ATTRIBUTES: dict[str, Callable[[KernelWriter, TileValue], Any]] = {
     "T": lambda w, x: w.transpose(x),
     "shape": lambda w, x: x.shape,
     "dtype": lambda w, x: x.dtype,

@@ -37,7 +37,7 @@ from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.source import Source, source_of
 from tessera.lang.kernel.table import INTRINSICS, Intrinsic
 from tessera.lang.kernel.values import Array, Axes, KernelError, Restart, TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 _PYTHON = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 _FIXED = (ModuleType, Intrinsic, DType, type)  # what nobody gives another meaning
@@ -47,7 +47,7 @@ _SILENT = (print, breakpoint)  # which speak when a kernel is stepped through
 class Parser(Control):
     """Parses functions; calls of kernels become part of the kernel that calls them."""
 
-    def __init__(self, writer: Writer, places: Places, inline: Callable[[Any], Any]):
+    def __init__(self, writer: KernelWriter, places: Places, inline: Callable[[Any], Any]):
         self.w, self.places = writer, places
         self.inline = inline  # the function of a kernel object, or None
         self.condition: TileValue | None = None

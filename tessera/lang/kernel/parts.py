@@ -15,7 +15,7 @@ from tessera.ir.tile.ir import Tile
 from tessera.lang.kernel.scratch import keep, picked, unplaced, whole
 from tessera.lang.kernel.table import Program, intrinsic
 from tessera.lang.kernel.values import Axes, Axis, KernelError, TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 _OUTSIDE = 1 << 40  # added to the numbers of elements that are none
 
@@ -26,7 +26,7 @@ def _axis(x: TileValue, axis: Any, name: str) -> int:
     return axis % x.rank
 
 
-def item(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:
+def item(w: KernelWriter, x: TileValue, key: Sequence[Any]) -> TileValue:
     """x[1:3, None, i]: slices, places and new axes; a place outside of the tile reads 0."""
     key = _whole_key(x, key)
     used = [k for k in key if k is not None]
@@ -83,7 +83,7 @@ def _bounds(k: slice, n: int) -> tuple[int, int]:
     return start, stop - start
 
 
-def _place(w: Writer, k: Any, n: int, moves: dict[int, Tile], axis: int) -> Size:
+def _place(w: KernelWriter, k: Any, n: int, moves: dict[int, Tile], axis: int) -> Size:
     k = w.known(k)
     if isinstance(k, TileValue):
         if k.dtype.kind not in "iu" or any(s != 1 for s in k.shape):
@@ -110,7 +110,7 @@ def _shifted(a: Axis | None, start: int, length: int, n: int) -> Axis | None:
     return Axis(a.size, a.first + start, a.exact, a.lost, a.moved)
 
 
-def _axes_added(w: Writer, x: TileValue, key: Sequence[Any]) -> TileValue:
+def _axes_added(w: KernelWriter, x: TileValue, key: Sequence[Any]) -> TileValue:
     sizes, axes, pads = iter(x.shape), iter(x.axes), iter(x.pads)
     shape = tuple(1 if k is None else next(sizes) for k in key)
     return TileValue(
@@ -362,14 +362,14 @@ def _plain_tile(t: Tile) -> TileValue:
     return TileValue(t, (None,) * len(t.shape), (None,) * len(t.shape))
 
 
-def _padded(w: Writer, t: Tile, shape: Sequence[int], value: int) -> Tile:
+def _padded(w: KernelWriter, t: Tile, shape: Sequence[int], value: int) -> Tile:
     filled = w.b.full(t.dtype, shape, bool(value) if t.dtype is bool_ else value)
     m = keep(w, filled)
     w.b.store(m, t, (0,) * len(shape), t.shape)
     return whole(w, m)
 
 
-def _before(w: Writer, a: Sequence[Tile], b: Sequence[Tile], descending: bool) -> Tile:
+def _before(w: KernelWriter, a: Sequence[Tile], b: Sequence[Tile], descending: bool) -> Tile:
     """Whether the pair a comes before b: elements that are none are last, equal ones by their number."""
     (x, i), (y, j) = a, b
     less, more = (y, x) if descending else (x, y), (x, y) if descending else (y, x)
@@ -380,7 +380,7 @@ def _before(w: Writer, a: Sequence[Tile], b: Sequence[Tile], descending: bool) -
     return w.b.apply("where", w.b.apply("ne", out, away), away, order)
 
 
-def _less(w: Writer, x: Tile, y: Tile) -> Tile:
+def _less(w: KernelWriter, x: Tile, y: Tile) -> Tile:
     found = w.b.apply("lt", x, y)
     if x.dtype.kind != "f":
         return found

@@ -25,7 +25,7 @@ from tessera.lang.kernel.values import (
     TileValue,
 )
 from tessera.lang.kernel.within import covers
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 from tessera.lang.schedule import Schedule
 
 Place = Any  # a Block, a Span, a number of elements, a tile of indices, or None
@@ -68,7 +68,7 @@ class Places(Access):
             self.w.b.parameters.remove(m)
         del self.hidden[memories:], self.reports[count:]
 
-    def __init__(self, writer: Writer, schedule: Schedule, first: Array | None):
+    def __init__(self, writer: KernelWriter, schedule: Schedule, first: Array | None):
         self.w, self.schedule, self.first = writer, schedule, first
         self.grid, self.equal = Grid(), list[Equal]()
         self.on_gpu = False  # whether the kernel is made for one

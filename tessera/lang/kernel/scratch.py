@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from tessera.core.dims import Size
 from tessera.ir.tile.ir import Memory, Tile
 from tessera.lang.kernel.values import Axis
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 
-def keep(w: Writer, t: Tile, shape: Sequence[int] | None = None) -> Memory:
+def keep(w: KernelWriter, t: Tile, shape: Sequence[int] | None = None) -> Memory:
     """Scratch that holds a tile, or begins with it if it is of a larger shape."""
     m = w.b.alloc(t.dtype, tuple(shape or t.shape))
     w.b.store(m, t, (0,) * len(t.shape), t.shape)
     return m
 
 
-def cut(w: Writer, m: Memory, axis: int, at: Size) -> Tile:
+def cut(w: KernelWriter, m: Memory, axis: int, at: Size) -> Tile:
     """The elements at one place of an axis, which is dropped."""
     starts: list[Size] = [0] * m.type.rank
     starts[axis] = at
@@ -29,7 +29,7 @@ def cut(w: Writer, m: Memory, axis: int, at: Size) -> Tile:
     return w.b.load(m, starts, extent, others)
 
 
-def put(w: Writer, m: Memory, t: Tile, axis: int, at: Size) -> None:
+def put(w: KernelWriter, m: Memory, t: Tile, axis: int, at: Size) -> None:
     """Write the elements at one place of an axis."""
     starts: list[Size] = [0] * m.type.rank
     starts[axis] = at
@@ -39,13 +39,13 @@ def put(w: Writer, m: Memory, t: Tile, axis: int, at: Size) -> None:
     w.b.store(m, t, starts, extent, others)
 
 
-def whole(w: Writer, m: Memory) -> Tile:
+def whole(w: KernelWriter, m: Memory) -> Tile:
     """All of a scratch memory."""
     shape = [int(n) for n in m.type.shape]
     return w.b.load(m, (0,) * len(shape), shape)
 
 
-def picked(w: Writer, m: Memory, index: Mapping[int, Tile], shape: Sequence[int]) -> Tile:
+def picked(w: KernelWriter, m: Memory, index: Mapping[int, Tile], shape: Sequence[int]) -> Tile:
     """Elements of a shape, those along picked axes where indices say; 0 outside."""
     every = tuple(range(m.type.rank))
     extent = [1 if i in index else n for i, n in enumerate(shape)]

@@ -45,14 +45,14 @@ from tessera.lang.kernel.values import (
     TileValue,
 )
 from tessera.lang.kernel.values import Array as Tensors
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 from tessera.lang.schedule import Schedule
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Loops = Mapping[Any, Mapping[str, Axes]]
 
 
-class LiveWriter(Writer):
+class LiveWriter(KernelWriter):
     """Writes operations, each of which runs at once."""
 
     def __init__(self, name: str, unnamed: frozenset[str], arrays: Mapping[str, Array]):

@@ -14,13 +14,13 @@ from tessera.core.errors import located
 from tessera.core.source import Location
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.values import LIVE, KernelError, TileValue
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 
 
 class Program(Protocol):
     """What an intrinsic sees of the kernel being written."""
 
-    w: Writer
+    w: KernelWriter
     places: Places
     condition: TileValue | None  # what must hold for a store to happen
     hints: list[tuple[str, Any]]

@@ -33,7 +33,7 @@ from tessera.lang.kernel.values import (
     Struct,
     TileValue,
 )
-from tessera.lang.kernel.writer import Writer
+from tessera.lang.kernel.writer import KernelWriter
 from tessera.lang.schedule import Schedule
 from tessera.lang.state import KVCache
 
@@ -156,9 +156,9 @@ class Translation:
         self.parser = Parser(self.w, self.places, inline)
         self.returned: list[Axes] = []
 
-    def writer(self) -> Writer:
+    def writer(self) -> KernelWriter:
         """What writes the kernel."""
-        return Writer(self.source.name, self.bound.unnamed)
+        return KernelWriter(self.source.name, self.bound.unnamed)
 
     def made(self, schedule: Schedule, first: Array | None) -> Places:
         """Where its tiles lie."""

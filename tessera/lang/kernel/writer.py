@@ -107,7 +107,7 @@ class _Builder(Builder):
         return list(self._blocks[-1])
 
 
-class Writer:
+class KernelWriter:
     """Writes operations on tiles."""
 
     def __init__(self, name: str, unnamed: frozenset[str] = frozenset()):

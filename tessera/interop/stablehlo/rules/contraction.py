@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tessera.core.signature import Axes
 from tessera.interop.stablehlo.rules.table import rule
-from tessera.interop.stablehlo.writer import Ssa, Writer, listed
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter, listed
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Node
 
@@ -15,11 +15,11 @@ _PRECISE = "[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
 
 
 @rule("complex_contract")
-def _complex(w: Writer, n: Node, x: Ssa, y: Ssa) -> Ssa:
+def _complex(w: StableHloWriter, n: Node, x: Ssa, y: Ssa) -> Ssa:
     return contracted(w, n, [x, y])
 
 
-def contracted(w: Writer, n: Node, xs: Sequence[Ssa]) -> Ssa:
+def contracted(w: StableHloWriter, n: Node, xs: Sequence[Ssa]) -> Ssa:
     """A contraction: what operands share and nothing later needs is summed."""
     sig = n.op.sig(n.types, n.params)
     assert sig is not None
@@ -38,7 +38,7 @@ def contracted(w: Writer, n: Node, xs: Sequence[Ssa]) -> Ssa:
     return w.cast(x, n.results[0].dtype)
 
 
-def _alone(w: Writer, x: Ssa, axes: Axes) -> Named:
+def _alone(w: StableHloWriter, x: Ssa, axes: Axes) -> Named:
     """An operand whose axes have different names: what it has twice is a diagonal."""
     while len(set(axes)) < len(axes):
         j = next(k for k, a in enumerate(axes) if a in axes[:k])
@@ -49,16 +49,16 @@ def _alone(w: Writer, x: Ssa, axes: Axes) -> Named:
     return x, axes
 
 
-def _sum(w: Writer, x: Ssa, over: Sequence[int]) -> Ssa:
+def _sum(w: StableHloWriter, x: Ssa, over: Sequence[int]) -> Ssa:
     return w.reduce(x, over, 0, lambda a, b: w.op("add", a, b)) if over else x
 
 
-def _summed(w: Writer, x: Ssa, axes: Axes, wanted: set[str]) -> Named:
+def _summed(w: StableHloWriter, x: Ssa, axes: Axes, wanted: set[str]) -> Named:
     over = [k for k, a in enumerate(axes) if a not in wanted]
     return _sum(w, x, over), tuple(a for a in axes if a in wanted)
 
 
-def _pair(w: Writer, left: Named, right: Named, later: set[str]) -> Named:
+def _pair(w: StableHloWriter, left: Named, right: Named, later: set[str]) -> Named:
     """The product of two operands, summed over what only they have."""
     (x, a), (y, b) = (
         _summed(w, *mine, later | set(other[1])) for mine, other in ((left, right), (right, left))

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.core.dtype import DType, i32, i64
 from tessera.interop.stablehlo.rules.table import Inside, region_rule
-from tessera.interop.stablehlo.writer import Ssa, Writer, ints
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter, ints
 from tessera.ir.graph.ir import Graph, Node
 
 Types = list[tuple[DType, Sequence[int]]]
@@ -19,7 +19,7 @@ def _types(xs: Sequence[Ssa]) -> Types:
     return [(x.dtype, x.shape) for x in xs]
 
 
-def _run(w: Writer, g: Graph, xs: Sequence[Ssa], inside: Inside) -> list[Ssa]:
+def _run(w: StableHloWriter, g: Graph, xs: Sequence[Ssa], inside: Inside) -> list[Ssa]:
     """The outputs of a region on values."""
     w.values.update(zip(g.inputs, xs, strict=True))
     inside(w, g.nodes)
@@ -27,13 +27,13 @@ def _run(w: Writer, g: Graph, xs: Sequence[Ssa], inside: Inside) -> list[Ssa]:
 
 
 @region_rule("call", "checkpoint", "custom")
-def _inline(w: Writer, n: Node, xs: list[Ssa], inside: Inside) -> Any:
+def _inline(w: StableHloWriter, n: Node, xs: list[Ssa], inside: Inside) -> Any:
     g = n.regions[0]
     return _run(w, g, xs[: len(g.inputs)], inside)
 
 
 @region_rule("cond")
-def _cond(w: Writer, n: Node, xs: list[Ssa], inside: Inside) -> Any:
+def _cond(w: StableHloWriter, n: Node, xs: list[Ssa], inside: Inside) -> Any:
     """The first branch of a case is the one of an index of 0."""
     if not n.results:
         return []
@@ -45,7 +45,7 @@ def _cond(w: Writer, n: Node, xs: list[Ssa], inside: Inside) -> Any:
 
 
 @region_rule("while_loop")
-def _while(w: Writer, n: Node, xs: list[Ssa], inside: Inside) -> Any:
+def _while(w: StableHloWriter, n: Node, xs: list[Ssa], inside: Inside) -> Any:
     test, body = n.regions
     carry, outer = xs[: len(n.results)], xs[len(n.results) :]
     if not carry:
@@ -57,7 +57,7 @@ def _while(w: Writer, n: Node, xs: list[Ssa], inside: Inside) -> Any:
     return w.many("stablehlo.while", carry, types, {}, regions)
 
 
-def _row(w: Writer, x: Ssa, i: Ssa) -> Ssa:
+def _row(w: StableHloWriter, x: Ssa, i: Ssa) -> Ssa:
     """Row i of a tensor."""
     sizes = (1, *x.shape[1:])
     starts = [i, *(w.constant(np.int64(0)) for _ in sizes[1:])]
@@ -65,14 +65,14 @@ def _row(w: Writer, x: Ssa, i: Ssa) -> Ssa:
     return w.reshape(row, sizes[1:])
 
 
-def _put(w: Writer, x: Ssa, row: Ssa, i: Ssa) -> Ssa:
+def _put(w: StableHloWriter, x: Ssa, row: Ssa, i: Ssa) -> Ssa:
     """A tensor with row i replaced."""
     starts = [i, *(w.constant(np.int64(0)) for _ in row.shape)]
     return w.op("dynamic_update_slice", x, w.reshape(row, (1, *row.shape)), *starts)
 
 
 @region_rule("scan")
-def _scan(w: Writer, n: Node, xs: list[Ssa], inside: Inside) -> Any:
+def _scan(w: StableHloWriter, n: Node, xs: list[Ssa], inside: Inside) -> Any:
     """A while with a counter, in which rows are read and written."""
     (g,), p = n.regions, n.params
     k, length = p["carry"], p["length"]

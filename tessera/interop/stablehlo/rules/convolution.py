@@ -9,7 +9,7 @@ import numpy as np
 from tessera.core.dtype import i64
 from tessera.interop.stablehlo.rules.table import rule
 from tessera.interop.stablehlo.scalars import fold_start
-from tessera.interop.stablehlo.writer import Ssa, Writer, ints, type_text
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter, ints, type_text
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Node
 
@@ -21,7 +21,7 @@ def pairs_text(pairs: Any) -> str:
 
 
 @rule("conv")
-def _conv(w: Writer, n: Node, x: Ssa, k: Ssa) -> Any:
+def _conv(w: StableHloWriter, n: Node, x: Ssa, k: Ssa) -> Any:
     p, at = n.params, wide(n.op, n.operands[0].dtype)
     if 0 in (*x.shape, *k.shape, *n.results[0].shape) or at.kind == "c":
         return None
@@ -38,7 +38,7 @@ def _conv(w: Writer, n: Node, x: Ssa, k: Ssa) -> Any:
 
 
 def window_fold(
-    w: Writer, x: Ssa, fold: str, scalar: str, window: Any, padding: Any, **more: Any
+    w: StableHloWriter, x: Ssa, fold: str, scalar: str, window: Any, padding: Any, **more: Any
 ) -> Ssa:
     """A fold over sliding windows."""
     stride, dilation = more.get("stride"), more.get("dilation")
@@ -61,7 +61,7 @@ def window_fold(
 
 
 @rule("max_pool")
-def _max_pool(w: Writer, n: Node, x: Ssa) -> Any:
+def _max_pool(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     p = n.params
     if 0 in x.shape:
         return None

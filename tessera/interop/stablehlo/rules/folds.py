@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.interop.stablehlo.rules.convolution import window_fold
 from tessera.interop.stablehlo.rules.table import rule, stands_for
-from tessera.interop.stablehlo.writer import Ssa, Writer
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Node, Value
 from tessera.ops.control import scan
@@ -21,7 +21,7 @@ _FOLDS = {
 
 
 @rule(*_FOLDS)
-def _cumulative(w: Writer, n: Node, x: Ssa) -> Any:
+def _cumulative(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     """A window over all that came before."""
     axis, reverse = n.params["axis"], n.params["reverse"]
     size = x.shape[axis]

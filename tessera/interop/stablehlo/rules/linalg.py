@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.core.dtype import i64
 from tessera.interop.stablehlo.rules.table import rule, stands_for
-from tessera.interop.stablehlo.writer import Ssa, Writer
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Node, Value
 from tessera.ops.arrange import eye, tril, triu
@@ -43,7 +43,7 @@ from tessera.ops.solve import triangular_solve
 
 
 @rule("cholesky")
-def _cholesky(w: Writer, n: Node, x: Ssa) -> Any:
+def _cholesky(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     """The lower factor; StableHLO leaves the upper triangle undefined."""
     if 0 in x.shape:
         return x
@@ -55,7 +55,7 @@ def _cholesky(w: Writer, n: Node, x: Ssa) -> Any:
 
 
 @rule("triangular_solve")
-def _triangular(w: Writer, n: Node, a: Ssa, b: Ssa) -> Any:
+def _triangular(w: StableHloWriter, n: Node, a: Ssa, b: Ssa) -> Any:
     if 0 in b.shape:
         return b
     p, at = n.params, wide(n.op, a.dtype)
@@ -256,7 +256,7 @@ def _weighted(xs: list[Value], weights: list[int]) -> Value:
 
 
 @rule("polygamma")
-def _polygamma(w: Writer, n: Node, x: Ssa) -> Any:
+def _polygamma(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     at = wide(n.op, x.dtype)
     x = w.cast(x, at)
     y = w.op("chlo.polygamma", w.like(n.params["order"], x), x)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.core.dtype import i64
 from tessera.interop.stablehlo.rules.table import rule, stands_for
-from tessera.interop.stablehlo.writer import Ssa, Writer
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter
 from tessera.ir.graph.ir import Node, Value
 from tessera.ops.creation import full
 from tessera.ops.define import broadcast, cast_to
@@ -16,7 +16,7 @@ from tessera.ops.reduction import sum
 from tessera.ops.shape import expand_dims
 
 
-def _before(w: Writer, descending: bool) -> Callable[..., list[Ssa]]:
+def _before(w: StableHloWriter, descending: bool) -> Callable[..., list[Ssa]]:
     """Whether a comes before b."""
 
     def body(a: Ssa, b: Ssa, *rest: Ssa) -> list[Ssa]:
@@ -30,7 +30,7 @@ def _before(w: Writer, descending: bool) -> Callable[..., list[Ssa]]:
     return body
 
 
-def sorted_with(w: Writer, xs: list[Ssa], axis: int, descending: bool) -> list[Ssa]:
+def sorted_with(w: StableHloWriter, xs: list[Ssa], axis: int, descending: bool) -> list[Ssa]:
     """Tensors in the order of the first along an axis; equal elements keep their order."""
     types = [(x.dtype, ()) for x in xs for _ in range(2)]
     body = w.region(types, _before(w, descending))
@@ -39,23 +39,23 @@ def sorted_with(w: Writer, xs: list[Ssa], axis: int, descending: bool) -> list[S
 
 
 @rule("sort")
-def _sort(w: Writer, n: Node, x: Ssa) -> Any:
+def _sort(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     if not x.shape:
         return x
     return sorted_with(w, [x], n.params["axis"], n.params["descending"])
 
 
-def _ordered(w: Writer, x: Ssa, axis: int, descending: bool) -> list[Ssa]:
+def _ordered(w: StableHloWriter, x: Ssa, axis: int, descending: bool) -> list[Ssa]:
     return sorted_with(w, [x, w.iota(x.shape, axis)], axis, descending)
 
 
 @rule("argsort")
-def _argsort(w: Writer, n: Node, x: Ssa) -> Any:
+def _argsort(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     return _ordered(w, x, n.params["axis"], n.params["descending"])[1]
 
 
 @rule("topk")
-def _topk(w: Writer, n: Node, x: Ssa) -> Any:
+def _topk(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     axis, k = n.params["axis"], n.params["k"]
     stop = [k if a == axis else m for a, m in enumerate(x.shape)]
     zero, one = [0] * len(stop), [1] * len(stop)

@@ -9,12 +9,12 @@ import numpy as np
 
 from tessera.core.dtype import i64
 from tessera.interop.stablehlo.rules.table import rule
-from tessera.interop.stablehlo.writer import Ssa, Writer, ints, listed
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter, ints, listed
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Node
 
 
-def gathered(w: Writer, x: Ssa, indices: Sequence[Ssa], axes: Sequence[int]) -> Ssa:
+def gathered(w: StableHloWriter, x: Ssa, indices: Sequence[Ssa], axes: Sequence[int]) -> Ssa:
     """The elements of x at indices along axes, the nearest ones where an index is outside."""
     rest = [a for a in range(len(x.shape)) if a not in axes]
     inner = indices[0].shape
@@ -37,20 +37,20 @@ def gathered(w: Writer, x: Ssa, indices: Sequence[Ssa], axes: Sequence[int]) -> 
     return w.op("gather", x, _joined(w, indices), shape=shape, properties=held)
 
 
-def _joined(w: Writer, indices: Sequence[Ssa]) -> Ssa:
+def _joined(w: StableHloWriter, indices: Sequence[Ssa]) -> Ssa:
     """Index tensors side by side along a last axis."""
     shape = (*indices[0].shape, 1)
     return w.concat([w.reshape(_signed(w, i), shape) for i in indices], len(shape) - 1)
 
 
-def _signed(w: Writer, i: Ssa) -> Ssa:
+def _signed(w: StableHloWriter, i: Ssa) -> Ssa:
     if i.dtype.kind == "u" and i.dtype.bits == 64:
         i = w.op("minimum", i, w.like(np.uint64(2**63 - 1), i))
     return w.cast(i, i64)
 
 
 @rule("gather")
-def _gather(w: Writer, n: Node, x: Ssa, *indices: Ssa) -> Any:
+def _gather(w: StableHloWriter, n: Node, x: Ssa, *indices: Ssa) -> Any:
     return gathered(w, x, indices, n.params["axes"])
 
 
@@ -61,7 +61,7 @@ _FOLDS = {
 
 
 @rule(*_FOLDS)
-def _scatter(w: Writer, n: Node, x: Ssa, value: Ssa, *indices: Ssa) -> Any:
+def _scatter(w: StableHloWriter, n: Node, x: Ssa, value: Ssa, *indices: Ssa) -> Any:
     """Writes outside of x are dropped, as StableHLO has it."""
     axes, fold = n.params["axes"], _FOLDS[n.op.name]
     if 0 in (*x.shape, *value.shape):
@@ -87,7 +87,7 @@ def _scatter(w: Writer, n: Node, x: Ssa, value: Ssa, *indices: Ssa) -> Any:
 
 
 @rule("dynamic_slice")
-def _dynamic_slice(w: Writer, n: Node, x: Ssa, *starts: Ssa) -> Any:
+def _dynamic_slice(w: StableHloWriter, n: Node, x: Ssa, *starts: Ssa) -> Any:
     if not starts:
         return x
     sizes = n.params["sizes"]
@@ -96,7 +96,7 @@ def _dynamic_slice(w: Writer, n: Node, x: Ssa, *starts: Ssa) -> Any:
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update(w: Writer, n: Node, x: Ssa, value: Ssa, *starts: Ssa) -> Any:
+def _dynamic_update(w: StableHloWriter, n: Node, x: Ssa, value: Ssa, *starts: Ssa) -> Any:
     if not starts:
         return value
     return w.op("dynamic_update_slice", x, value, *(_signed(w, s) for s in starts))

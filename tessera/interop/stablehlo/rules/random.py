@@ -8,7 +8,7 @@ from typing import Any
 from tessera.core.dtype import u32, u64
 from tessera.core.philox import MULTIPLIERS, ROUNDS, WEYL
 from tessera.interop.stablehlo.rules.table import rule
-from tessera.interop.stablehlo.writer import Ssa, Writer
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter
 from tessera.ir.graph.ir import Node
 
 _MASK = (1 << 32) - 1
@@ -17,7 +17,7 @@ _MASK = (1 << 32) - 1
 class _Words:
     """Arithmetic on 32-bit words held in u64."""
 
-    def __init__(self, w: Writer):
+    def __init__(self, w: StableHloWriter):
         self.w = w
 
     def op(self, name: str, a: Ssa, b: Ssa | int) -> Ssa:
@@ -44,7 +44,7 @@ class _Words:
 
 
 @rule("random_bits")
-def _random_bits(w: Writer, n: Node, k0: Ssa, k1: Ssa, counter: Ssa) -> Any:
+def _random_bits(w: StableHloWriter, n: Node, k0: Ssa, k1: Ssa, counter: Ssa) -> Any:
     p, math = n.params, _Words(w)
     words = p["dtype"].bits // 32
     block, first = divmod(p["draw"] * words, 4)

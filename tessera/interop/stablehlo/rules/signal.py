@@ -11,7 +11,7 @@ import numpy as np
 from tessera.core.dtype import DType, complex_of
 from tessera.core.host import scipy
 from tessera.interop.stablehlo.rules.table import rule, stands_for
-from tessera.interop.stablehlo.writer import Ssa, Writer, ints
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter, ints
 from tessera.ir.graph.ir import Node, Value, concrete
 from tessera.ops.contraction import matmul
 from tessera.ops.creation import full
@@ -19,7 +19,9 @@ from tessera.ops.gather import scatter_add
 from tessera.ops.shape import moveaxis, reshape
 
 
-def _transform(w: Writer, x: Ssa, kind: str, axis: int, out: int, dtype: DType, length: int) -> Ssa:
+def _transform(
+    w: StableHloWriter, x: Ssa, kind: str, axis: int, out: int, dtype: DType, length: int
+) -> Ssa:
     """A transform of one axis, which stands last while it is transformed."""
     order = [a for a in range(len(x.shape)) if a != axis] + [axis]
     y = w.transpose(x, order)
@@ -28,7 +30,7 @@ def _transform(w: Writer, x: Ssa, kind: str, axis: int, out: int, dtype: DType, 
     return w.transpose(y, [order.index(a) for a in range(len(order))])
 
 
-def _scaled(w: Writer, x: Ssa, norm: str, size: int, inverse: bool) -> Ssa:
+def _scaled(w: StableHloWriter, x: Ssa, norm: str, size: int, inverse: bool) -> Ssa:
     """The factor of a norm; StableHLO divides inverses by their size."""
     factor = {"ortho": math.sqrt(size) if inverse else 1 / math.sqrt(size)}.get(norm, 1.0)
     if norm == "forward":
@@ -37,16 +39,16 @@ def _scaled(w: Writer, x: Ssa, norm: str, size: int, inverse: bool) -> Ssa:
 
 
 @rule("fft")
-def _fft(w: Writer, n: Node, x: Ssa) -> Any:
+def _fft(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     return _complex(w, n, x, False)
 
 
 @rule("ifft")
-def _ifft(w: Writer, n: Node, x: Ssa) -> Any:
+def _ifft(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     return _complex(w, n, x, True)
 
 
-def _complex(w: Writer, n: Node, x: Ssa, inverse: bool) -> Any:
+def _complex(w: StableHloWriter, n: Node, x: Ssa, inverse: bool) -> Any:
     if 0 in x.shape:
         return x
     axes: Sequence[int] = n.params["axes"]
@@ -57,7 +59,7 @@ def _complex(w: Writer, n: Node, x: Ssa, inverse: bool) -> Any:
 
 
 @rule("rfft")
-def _rfft(w: Writer, n: Node, x: Ssa) -> Any:
+def _rfft(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     axis, out = n.params["axis"], n.results[0]
     x = w.cast(x, n.operands[0].dtype.compute)
     if 0 in x.shape:
@@ -69,7 +71,7 @@ def _rfft(w: Writer, n: Node, x: Ssa) -> Any:
 
 
 @rule("irfft")
-def _irfft(w: Writer, n: Node, x: Ssa) -> Any:
+def _irfft(w: StableHloWriter, n: Node, x: Ssa) -> Any:
     axis, size, out = n.params["axis"], n.params["n"], n.results[0]
     if 0 in x.shape:
         return w.full(0, out.dtype, out.shape)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.interop.stablehlo.writer import Ssa, Writer
+from tessera.interop.stablehlo.writer import Ssa, StableHloWriter
 from tessera.ir.graph.ir import Node
 
-Inside = Callable[[Writer, Sequence[Node]], None]  # writes the nodes of a region
-Rule = Callable[[Writer, Node, list[Ssa], Inside], Any]  # None: as if there were no rule
+Inside = Callable[[StableHloWriter, Sequence[Node]], None]  # writes the nodes of a region
+Rule = Callable[[StableHloWriter, Node, list[Ssa], Inside], Any]  # None: as if there were no rule
 RULES: dict[str, Rule] = {}
 STANDS_FOR: dict[str, Callable[..., Any]] = {}  # ops written as these functions of other ops
 

@@ -10,7 +10,7 @@ from tessera.core.approximate.algebra import F32, Format
 from tessera.core.dtype import FORMATS
 from tessera.ir.target.cpu.instructions import has_powers
 from tessera.ir.target.cpu.types import vector_of
-from tessera.ir.target.cpu.writer import Writer
+from tessera.ir.target.cpu.writer import LlvmWriter
 
 # {0} {1} {2} operands; {f} {i} {b} the types of reals, integers and truth values; {v} the suffix of f.
 _TEMPLATES = {
@@ -51,7 +51,7 @@ _TEMPLATES = {
 class LlvmAlgebra:
     """Writes primitives on vectors of `width` elements; a value is the name of a register."""
 
-    def __init__(self, writer: Writer, format: Format, width: int):
+    def __init__(self, writer: LlvmWriter, format: Format, width: int):
         self.writer, self.format, self.width = writer, format, width
         self.kind = "float" if format is F32 else "double"
         self.types = {

@@ -19,7 +19,7 @@ from tessera.ir.target.cpu.types import (
     vector_of,
     vector_type,
 )
-from tessera.ir.target.cpu.writer import Writer
+from tessera.ir.target.cpu.writer import LlvmWriter
 from tessera.ir.tile.ir import Memory, Operation, Tile
 
 _LINE = 64  # bytes that a prefetch brings, and the longest vectors
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     step: str | None  # how far apart they lie; None: they are neighbours
 
 
-class MemoryWriter(Writer):
+class MemoryWriter(LlvmWriter):
     """Writes what moves tiles between memory and registers."""
 
     def _load(self, op: Operation) -> None:

@@ -17,7 +17,7 @@ _PURE = frozenset((
 _CLOSED = "call ptr @llvm.strip.invariant.group.p0"
 
 
-class Writer:
+class LlvmWriter:
     """LLVM IR being written: names, declarations, and the values of sizes."""
 
     def __init__(self, kernel: Kernel, features: frozenset[str] = frozenset()):

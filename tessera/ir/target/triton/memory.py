@@ -9,12 +9,12 @@ from tessera.core.dtype import DType, bool_
 from tessera.ir.target.triton.algebra import literal
 from tessera.ir.target.triton.sizes import is_wide
 from tessera.ir.target.triton.types import physical
-from tessera.ir.target.triton.writer import Writer, as_tuple
+from tessera.ir.target.triton.writer import TritonWriter, as_tuple
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile, walk
 from tessera.ir.tile.launch import Threads
 
 
-class MemoryWriter(Writer):
+class MemoryWriter(TritonWriter):
     """Writes loads and stores."""
 
     def __init__(self, kernel: Kernel, style: Threads):

@@ -24,7 +24,7 @@ def plain_name(name: str) -> str:
     return f"{clean}_" if taken else clean
 
 
-class Writer:
+class TritonWriter:
     """A kernel being written."""
 
     def __init__(self, kernel: Kernel, style: Threads):

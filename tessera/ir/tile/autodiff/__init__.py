@@ -17,7 +17,7 @@ from tessera.ir.tile.autodiff.prune import prune
 from tessera.ir.tile.autodiff.rules import Slopes
 from tessera.ir.tile.autodiff.synchronous import synchronous
 from tessera.ir.tile.autodiff.through_scratch import through_scratch
-from tessera.ir.tile.autodiff.write import Writer
+from tessera.ir.tile.autodiff.write import ReverseWriter
 from tessera.ir.tile.ir import Kernel, Memory, walk
 from tessera.ir.tile.serial import serialised
 
@@ -49,11 +49,11 @@ def reverse(
     The results of a kernel are the operands that it stores to, and then what it makes.
     """
     kernel = synchronous(kernel)
-    w = Writer(kernel, count, wanted, given, slopes)
+    w = ReverseWriter(kernel, count, wanted, given, slopes)
     made = prune(w.kernel_back())
     if needed := _unknown(made, w):
         kernel = through_scratch(kernel, needed, count)
-        w = Writer(kernel, count, wanted, given, slopes)
+        w = ReverseWriter(kernel, count, wanted, given, slopes)
         made = prune(w.kernel_back())
         assert not _unknown(made, w), needed
     zeros = [m for m, p in w.places.items() if p.partial]
@@ -69,7 +69,7 @@ def reverse(
     return Reversed(made, tuple(w.gradients[m].type for m in zeros), tuple(found))
 
 
-def _unknown(made: Kernel, w: Writer) -> list[Memory]:
+def _unknown(made: Kernel, w: ReverseWriter) -> list[Memory]:
     """Tensors of which a derivative needs what was loaded after a store, which cannot be loaded again."""
     loads = (w.unknown.get(t) for op in walk(made.body) for t in op.results)
     found = dict.fromkeys(op.memory for op in loads if op is not None and op.memory is not None)

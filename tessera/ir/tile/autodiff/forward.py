@@ -38,7 +38,7 @@ def push(kernel: Kernel, count: int, moved: Sequence[bool], pushes: Pushes) -> F
     The results of a kernel are the operands that it stores to, and then what it makes.  Operands that it
     stores what moves to have tangents always, even when they are 0.
     """
-    w = _Writer(synchronous(kernel), count, moved, pushes)
+    w = _ForwardWriter(synchronous(kernel), count, moved, pushes)
     made = prune(w.kernel_forward())
     first = count + len(w.tangents)
     results = [m for i, m in enumerate(made.parameters) if m.writable or i >= first]
@@ -46,7 +46,7 @@ def push(kernel: Kernel, count: int, moved: Sequence[bool], pushes: Pushes) -> F
     return Forward(made, tuple(w.tangents), found)
 
 
-class _Writer:
+class _ForwardWriter:
     """A kernel being pushed forward."""
 
     def __init__(self, kernel: Kernel, count: int, moved: Sequence[bool], pushes: Pushes):

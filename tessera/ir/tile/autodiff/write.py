@@ -39,7 +39,7 @@ def wide(dtype: DType) -> DType:
     return dtype.base.compute if dtype.is_narrow else dtype
 
 
-class Writer:
+class ReverseWriter:
     """A kernel being reversed."""
 
     def __init__(

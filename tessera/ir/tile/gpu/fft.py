@@ -156,7 +156,7 @@ class _Along:
             x, made = self.begun(x), self.scratch(self.plan.length)
             self.passes(x, made)
             back = self.scratch(self.plan.length)
-            self.passes(made, back, _Writer.spectrum)
+            self.passes(made, back, _TransformWriter.spectrum)
             z = replace(back, swapped=True)
         else:
             z = self.scratch(n)
@@ -189,7 +189,7 @@ class _Along:
     ) -> None:
         t, radix = self.t, prod(p.radix for p in passes)
         done, left = passes[0].stride, passes[-1].count
-        w = _Writer(self, "fft_passes", (t.outer, done, left, t.inner))
+        w = _TransformWriter(self, "fft_passes", (t.outer, done, left, t.inner))
         source, target = w.made(x, y, (done, radix, left), (radix, done, left))
         held = [w.get(x, source, (0, 1, (j,), 2, 3)) for j in range(radix)]
         if hook is not None:
@@ -203,7 +203,7 @@ class _Along:
     def begun(self, x: Place) -> Place:
         """The elements times the chirp, and zeros behind them."""
         y = self.scratch(self.plan.length)
-        w = _Writer(self, "fft_chirp", (self.t.outer, self.plan.length, self.t.inner))
+        w = _TransformWriter(self, "fft_chirp", (self.t.outer, self.plan.length, self.t.inner))
         source, target = w.made(x, y, (self.plan.n,), (self.plan.length,))
         v = w.get(x, source, (0, 1, 2), bounded=True).times(w.numbers(self.plan.chirp))
         inside, zero = w.below(w.index, self.plan.n), w.zero()
@@ -213,7 +213,7 @@ class _Along:
 
     def finished(self, x: Place, y: Place, count: int, factor: float | None) -> Place:
         """The first elements, times the chirp and the factor of the norm."""
-        w = _Writer(self, "fft_end", (self.t.outer, count, self.t.inner))
+        w = _TransformWriter(self, "fft_end", (self.t.outer, count, self.t.inner))
         source, target = w.made(x, y, (self.plan.length,), (count,))
         v = w.get(x, source, (0, 1, 2))
         if self.plan.chirped:
@@ -225,7 +225,7 @@ class _Along:
     def taken_apart(self, x: Place, y: Place) -> None:
         """The elements of a real transform from those of a complex one of half the length."""
         m = self.plan.n
-        w = _Writer(self, "fft_apart", (self.t.outer, m + 1, self.t.inner))
+        w = _TransformWriter(self, "fft_apart", (self.t.outer, m + 1, self.t.inner))
         source, target = w.made(x, y, (m,), (m + 1,))
         near, far = w.mirrored(m)
         a, b = (w.pick(x, source, i) for i in (near, w.around(far, m)))
@@ -239,7 +239,7 @@ class _Along:
         """Twice the complex transform from the elements of a real one."""
         m = self.plan.n
         y = self.scratch(m)
-        w = _Writer(self, "fft_join", (self.t.outer, m, self.t.inner))
+        w = _TransformWriter(self, "fft_join", (self.t.outer, m, self.t.inner))
         source, target = w.made(x, y, (m + 1,), (m,))
         near, far = w.mirrored(m)
         a, b = (w.pick(x, source, i) for i in (near, far))
@@ -254,7 +254,7 @@ class _Along:
         """All elements of a transform of real numbers from the first half of them."""
         n = self.plan.n
         y = self.scratch(n)
-        w = _Writer(self, "fft_mirror", (self.t.outer, n, self.t.inner))
+        w = _TransformWriter(self, "fft_mirror", (self.t.outer, n, self.t.inner))
         source, target = w.made(x, y, (n // 2 + 1,), (n,))
         near, _ = w.mirrored(n)
         v = w.pick(x, source, near)
@@ -265,7 +265,7 @@ class _Along:
         return y
 
 
-class _Writer:
+class _TransformWriter:
     """Writes one kernel: what the threads of a block do, each with one element of all axes of lanes.
 
     Lanes are numbered through, so that a tile has one axis and all tiles lie in registers in one way.

@@ -105,7 +105,7 @@ def is_box(r: Read, long: list[schedule.Axis], source: Stage | None) -> bool:
     return source is None or all(x == long[0].variable for x in moving)
 
 
-class Writer:
+class ThinWriter:
     """A thin product being written."""
 
     def __init__(self, t: Thin, types: Mapping[str, TensorType]):
@@ -223,7 +223,7 @@ class Writer:
 class _Vectors(Terms):
     """Terms on whole vectors; what was loaded stays."""
 
-    def __init__(self, w: Writer):
+    def __init__(self, w: ThinWriter):
         super().__init__(w.b, w.memory, w.values.get)
         self.w = w
 

@@ -56,10 +56,10 @@ class _Axis:
 
 def update(updates: Sequence[Update], types: Mapping[str, TensorType]) -> tuple[Kernel, list[str]]:
     """The kernel of updates of equally many elements, and the tensors that it has as parameters."""
-    return _Writer(updates, types).kernel()
+    return _UpdateWriter(updates, types).kernel()
 
 
-class _Writer:
+class _UpdateWriter:
     def __init__(self, updates: Sequence[Update], types: Mapping[str, TensorType]):
         self.updates, self.types, self.b = updates, types, Builder("update")
         self.memory: dict[str, Memory] = {}
