@@ -228,7 +228,7 @@ class _Threads:
         self.faults: list[tuple[tuple[Operation, Operation], tuple[int, ...], bool]] = []
         self.flying: list[Event] = []
         shared = [m for m in kernel.scratch() if m.space == "shared"]
-        self.state = {m: _State(shape_at(m, sizes)) for m in shared}
+        self.state = {m: _ElementState(shape_at(m, sizes)) for m in shared}
         self.operations = list(walk(kernel.body))
         self.number = {op: i for i, op in enumerate(self.operations)}
 
@@ -279,7 +279,7 @@ class _Threads:
         self.faults.append((pair, element, flying))
 
 
-class _State:
+class _ElementState:
     """Of each element of a memory: when and by which operation it was written and read."""
 
     def __init__(self, shape: tuple[int, ...]):

@@ -125,7 +125,7 @@ def _witness(
             left -= count
             if not garbage:
                 continue
-            runs = [_Run(kernel, sizes, instance, arrays, seed) for seed in (1, 2)]
+            runs = [_InstanceRun(kernel, sizes, instance, arrays, seed) for seed in (1, 2)]
             if runs[0].first is not None and runs[0].differs(runs[1]):
                 return [_finding(kernel, sizes, instance, *runs[0].first)]
             tries -= 1
@@ -157,7 +157,7 @@ def _reads_garbage(kernel: Kernel, sizes: Env, instance: Env, most: int) -> tupl
     return False, count
 
 
-class _Run:
+class _InstanceRun:
     """An instance run with some numbers in fresh scratch, and its first read of one of those."""
 
     def __init__(
@@ -193,7 +193,7 @@ class _Run:
                 bad = int(np.argmin(seen))
                 self.first = op, tuple(int(p.reshape(-1)[bad]) for p in places)
 
-    def differs(self, other: _Run) -> bool:
+    def differs(self, other: _InstanceRun) -> bool:
         """Whether a result is not the same."""
         pairs = zip(self.results, other.results, strict=True)
         return any(a.tobytes() != b.tobytes() for a, b in pairs)

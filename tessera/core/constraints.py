@@ -100,11 +100,11 @@ def lone_symbol(x: Size) -> str | None:
     return None
 
 
-class _State(threading.local):
+class _TraceState(threading.local):
     scopes: tuple[Scope, ...] = ()
 
 
-_STATE = _State()
+_STATE = _TraceState()
 
 
 @contextmanager

@@ -39,13 +39,15 @@ class Spread:
         return self.ranges[self.mine]
 
 
-class _State(threading.local):
+class _BatchingState(threading.local):
     name: str | None = None
     size: Size | None = None
     spread: Spread | None = None  # where ranks share the axis; the size is that of this rank's part
 
 
-NEW_AXIS = _State()  # the name and the size of the axis that is being added, where vmap gave one
+NEW_AXIS = (
+    _BatchingState()
+)  # the name and the size of the axis that is being added, where vmap gave one
 
 
 @contextmanager

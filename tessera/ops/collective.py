@@ -39,11 +39,11 @@ from tessera.ops.shape import concat, reshape, slice_, stack
 # Axes that are named here ------------------------------------------------------------------------
 
 
-class _State(threading.local):
+class _AxesState(threading.local):
     axes: tuple[tuple[str, Size], ...] = ()
 
 
-_STATE = _State()
+_STATE = _AxesState()
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class _Device:
     most: int = 0
 
 
-class _Run:
+class _StepRun:
     """The events of one step."""
 
     def __init__(self, c: Choice, stages: list[Stage], microbatches: int, wait: float, keep: bool):
@@ -217,13 +217,13 @@ def simulate(
         raise OutOfMemoryError(
             f"simulate: no cut of {model.name} into {c.pp * c.chunks} stages fits"
         )
-    run = _Run(c, stages, m, hop(model, machine, c), timeline)
+    run = _StepRun(c, stages, m, hop(model, machine, c), timeline)
     run.run()
     return _measured(model, machine, c, stages, run)
 
 
 def _measured(
-    model: Transformer, machine: Machine, c: Choice, stages: list[Stage], run: _Run
+    model: Transformer, machine: Machine, c: Choice, stages: list[Stage], run: _StepRun
 ) -> Simulation:
     ends, memory = [], []
     pipeline = max(d.free for d in run.devices)

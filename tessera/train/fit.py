@@ -68,7 +68,7 @@ def fit(
     demand_function("fit: step(state, batch, key)", step)
     if (evaluate is None) != (evaluate_every is None):
         raise OperandError("fit: give both of evaluate and evaluate_every, or none")
-    run = _Run(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)
+    run = _FitRun(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)
     run.restore()
     told = _with_dashboard(loggers, progress, steps)
     opened: list[Logger] = []
@@ -128,7 +128,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(x) for name, x in metrics.items()}
 
 
-class _Run:
+class _FitRun:
     def __init__(
         self,
         step: Step,

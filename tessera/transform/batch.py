@@ -35,11 +35,11 @@ REGION_BATCH: dict[
 REGION_SPREAD: dict[Op, Callable[[Node, list[bool], Size], list[bool]]] = {}
 
 
-class _State(threading.local):
+class _VmapState(threading.local):
     probing = False  # whether only the presence of the new axis is asked for
 
 
-_STATE = _State()
+_STATE = _VmapState()
 
 
 def probing() -> AbstractContextManager[None]:

@@ -41,12 +41,12 @@ REGION_TRANSPOSE: dict[Op, Callable[..., Sequence[Tangent]]] = {}
 REGION_ACCUMULATE: dict[Op, Callable[..., Sequence[Tangent]]] = {}
 
 
-class _State(threading.local):
+class _DerivativeState(threading.local):
     linear = False  # whether tangents stand for any, rather than for those at hand
     probing = False  # whether only the presence of tangents is asked for
 
 
-_STATE = _State()
+_STATE = _DerivativeState()
 
 
 def linearizing() -> bool:

@@ -97,7 +97,7 @@ def tune_kernel(
     if known is not None:
         nest = next((n for n in space if str(n) == known.nest), space[0])
         return Outcome(s.kernel.name, space[0], nest, known.before, known.seconds, 0, known=True)
-    search = _Search(s, space, seconds, report)
+    search = _NestSearch(s, space, seconds, report)
     best = search.run()
     default = search.tried[0]
     found = tuned.Tuned(
@@ -117,7 +117,7 @@ def _measured(key: str, label: str, s: Setting, tried: Iterable[Candidate]) -> l
     ]
 
 
-class _Search:
+class _NestSearch:
     """The search for one kernel."""
 
     def __init__(self, s: Setting, space: Sequence[Nest], seconds: float, report: Report | None):

@@ -30,7 +30,7 @@ from tessera.plan.cost import Group, Product, collective_time, product_time, spa
 from tessera.plan.machine import MACHINES, Machine, machine, ranks
 from tessera.plan.model import GPT_OSS_120B, Cut, Transformer, described, gpt
 from tessera.plan.order import order_of
-from tessera.plan.simulate import _Run, simulate, stages_of
+from tessera.plan.simulate import _StepRun, simulate, stages_of
 from tessera.plan.stages import cut_stages, quick_cut
 
 ROOT = Path(__file__).parents[2]
@@ -246,7 +246,7 @@ def replace_times(stages):
 
 
 def simulated(c, stages, m):
-    run = _Run(c, stages, m, 0.0, False)
+    run = _StepRun(c, stages, m, 0.0, False)
     run.run()
     busy = sum(d.busy for d in run.devices)
     assert [d.most for d in run.devices] == [in_flight(c, i, m) for i in range(c.pp)]

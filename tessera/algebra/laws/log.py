@@ -21,11 +21,11 @@ class Rewrite:
     saturated: bool  # whether every law was applied everywhere
 
 
-class _State(threading.local):
+class _LogState(threading.local):
     log: list[Rewrite] | None = None
 
 
-_STATE = _State()
+_STATE = _LogState()
 
 
 @contextmanager

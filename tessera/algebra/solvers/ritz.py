@@ -52,7 +52,7 @@ TROUBLE = {
 }  # fmt: skip
 
 
-class _State(NamedTuple):
+class _RitzState(NamedTuple):
     step: Value
     values: Value
     vectors: Value
@@ -75,19 +75,19 @@ class Search:
         s, apply = self.settings, self.apply.on(leaves)
         wanted = full_of((), max(s.tol, 20 * epsilon(start.dtype)), start.dtype.real)
 
-        def body(c: _State) -> _State:
+        def body(c: _RitzState) -> _RitzState:
             values, vectors, residuals = self._cycle(apply, c.vectors)
             scale = largest(absolute(values))
             worst = largest(slice_(residuals, (0,), (self.count,)))
             size = worst / where(eq(scale, 0), 1, scale)
             found = where(le(size, wanted), CONVERGED, RUNNING)
             reason = where(isfinite(size), found, NONFINITE)
-            return _State(c.step + self.depth, values, vectors, size, reason)
+            return _RitzState(c.step + self.depth, values, vectors, size, reason)
 
         nothing = full_of((start.shape[1],), 0, start.dtype.real)
         running = full_of((), RUNNING, i64)
         last = iterate(
-            body, _State(full_of((), 0, i64), nothing, start, wanted, running), wanted, s
+            body, _RitzState(full_of((), 0, i64), nothing, start, wanted, running), wanted, s
         )
         info = Info(eq(last.reason, CONVERGED), last.step, last.size, last.reason)
         values = slice_(last.values, (0,), (self.count,))

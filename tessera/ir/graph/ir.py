@@ -314,11 +314,11 @@ CANONICAL_TEXT: Provided[Callable[[Graph], str]] = Provided(
 _SMALL = 64  # elements up to which a captured tensor is written into the graph
 
 
-class _State(threading.local):
+class _BuildState(threading.local):
     builder: Builder | None = None
 
 
-_STATE = _State()
+_STATE = _BuildState()
 VALUE_CLASS: Provided[type[Value]] = Provided(
     "value class", "the class of the values that bind returns (the language's Tensor)", Value
 )

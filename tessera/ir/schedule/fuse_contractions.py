@@ -44,7 +44,7 @@ def fuse_contractions(p: Program, wide: bool = True) -> Program:
     while i < len(steps):
         s = steps[i]
         found = (
-            _Search(p, steps, made, i, wide).group(s)
+            _GroupSearch(p, steps, made, i, wide).group(s)
             if isinstance(s, Kernel) and s.contracts
             else None
         )
@@ -131,7 +131,7 @@ class _Found:
     group: Group
 
 
-class _Search:
+class _GroupSearch:
     """Looks for the kernels before a contraction."""
 
     def __init__(

@@ -22,7 +22,7 @@ def fuse_fft(p: Program) -> Program:
     steps: list[Step] = list(p.steps)
     for last in p.steps:
         if isinstance(last, Primitive) and _axis(last) is not None:
-            found = _Search(p, steps).filter(last)
+            found = _FilterSearch(p, steps).filter(last)
             if found is not None:
                 made, gone = found
                 steps = [made if s is last else s for s in steps if id(s) not in gone]
@@ -39,7 +39,7 @@ def _axis(s: Primitive) -> int | None:
     return axis
 
 
-class _Search:
+class _FilterSearch:
     """Looks for what leads to the last transform of a filter."""
 
     def __init__(self, p: Program, steps: list[Step]):

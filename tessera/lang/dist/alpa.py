@@ -82,7 +82,7 @@ class AutoSharded:
             found, _ = self._run.program(*replicate(tree.unflatten(structure, zeros), self.mesh))
             assert isinstance(found, MeshExecutable)
             shapes = [v.shape for v in zeros]
-            self._known[key] = _Search(found, self.mesh, shapes, _groups(paths, shapes)).best()
+            self._known[key] = _LayoutSearch(found, self.mesh, shapes, _groups(paths, shapes)).best()
         return self._known[key]
 
 
@@ -95,7 +95,7 @@ def _groups(paths: Sequence[str], shapes: Sequence[Any]) -> list[list[int]]:
     return sorted(found.values(), key=lambda ks: -math.prod(shapes[ks[0]]) * len(ks))
 
 
-class _Search:
+class _LayoutSearch:
     def __init__(
         self, program: MeshExecutable, mesh: Mesh, shapes: Sequence[tuple[int, ...]], groups: Sequence[list[int]]
     ):  # fmt: skip

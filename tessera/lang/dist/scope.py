@@ -14,11 +14,11 @@ from tessera.core.shardspec import ShardSpec
 _WHOLE = ("replicate", None)
 
 
-class _State(threading.local):
+class _MeshState(threading.local):
     scopes: tuple[MeshScope, ...] = ()
 
 
-_STATE = _State()
+_STATE = _MeshState()
 
 
 class MeshScope:

@@ -35,7 +35,7 @@ from tessera.ir.tile.gpu.attention import Columns
 
 def strided(p: Program) -> DeviceProgram:
     """A program without the copies around attention, and where the tensors lie that they were made for."""
-    found = _Search(p)
+    found = _StrideSearch(p)
     for s in p.steps:
         if isinstance(s, Kernel) and not s.contracts:
             for stage in s.stages:
@@ -47,7 +47,7 @@ def strided(p: Program) -> DeviceProgram:
     return DeviceProgram(**own, laid=found.laid, plain=plain)
 
 
-class _Search:
+class _StrideSearch:
     def __init__(self, p: Program):
         self.p = p
         self.readers: dict[str, list[Step]] = {}

@@ -74,7 +74,7 @@ def placed(steps: Sequence[Any], where: Where) -> list[Any]:
     i = 0
     while i < len(found):
         if isinstance(found[i], HostCall) and found[i].node.op.kernel == UPDATE:
-            search = _Search(found, i, where)
+            search = _UpdateSearch(found, i, where)
             found[i] = search.update()
             left = _needed(found, search.taken, where.outputs)
             i -= len(found) - len(left)
@@ -106,7 +106,7 @@ class _Names:
         return name
 
 
-class _Search(_Names):
+class _UpdateSearch(_Names):
     """What an update can compute itself."""
 
     def __init__(self, steps: Sequence[Any], i: int, where: Where):
