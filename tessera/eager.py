@@ -145,7 +145,7 @@ def _general(op: Op, types: Types, outs: Types, params: Params) -> Kernel:
 
 
 @dataclass(frozen=True)
-class _Program:
+class _OpProgram:
     """An op as a compiled program."""
 
     op: Op
@@ -173,10 +173,10 @@ class _Program:
         return [v.type.substitute(sizes) for v in g.outputs] == list(outs)
 
 
-_PROGRAMS: dict[Any, _Program | None] = {}
+_PROGRAMS: dict[Any, _OpProgram | None] = {}
 
 
-def _symbolic(op: Op, types: Types, outs: Types, params: Params) -> _Program | None:
+def _symbolic(op: Op, types: Types, outs: Types, params: Params) -> _OpProgram | None:
     """The program for all sizes; None when it cannot be, or does not serve these."""
     if any(0 in t.shape for t in types):  # a symbolic size is at least 1
         return None
@@ -207,7 +207,7 @@ _FREED: tuple[Callable[[int, TensorType], TensorType], ...] = (
 )
 
 
-def _program(op: Op, types: Types, params: Params) -> _Program | None:
+def _program(op: Op, types: Types, params: Params) -> _OpProgram | None:
     """The program of one op; None when sizes that are symbolic must be known."""
     # The text of a number tells 0.0 from -0.0, and 1 from True.
     key = (op, *types, *((k, repr(v)) for k, v in params.items()), flags().verify)
@@ -219,9 +219,9 @@ def _program(op: Op, types: Types, params: Params) -> _Program | None:
     return _PROGRAMS[key]
 
 
-def _built(op: Op, types: Types, params: Params) -> _Program | None:
+def _built(op: Op, types: Types, params: Params) -> _OpProgram | None:
     try:
-        return _Program(op, *_compiled(op, types, params))
+        return _OpProgram(op, *_compiled(op, types, params))
     except CompilerFault:
         raise
     except TesseraError:

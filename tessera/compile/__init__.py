@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tessera.compile.driver import Driver
-from tessera.compile.executable import Executable, Step
+from tessera.compile.executable import Executable, PassResult
 from tessera.compile.fallback import Task, Way, first_that_works
 from tessera.compile.passes import GRAPH, LEVELS, Context, Pass
 from tessera.compile.pipeline import SHARED as PASSES
@@ -73,9 +73,11 @@ def _compiled(graph: Graph, target: str, numerics: str) -> Executable:
 
 def run_passes(
     graph: Graph, target: str, numerics: str = "deterministic", stop: str | None = None
-) -> list[Step]:
+) -> list[PassResult]:
     """The record of the passes over Graph IR, whose last entry has the graph that is lowered."""
-    d = Driver(passes_of(target), Context(target, numerics), [Step("trace", 0.0, graph)], stop)
+    d = Driver(
+        passes_of(target), Context(target, numerics), [PassResult("trace", 0.0, graph)], stop
+    )
     if stop != "trace":
         d.run(graph, GRAPH)
     return d.record
@@ -84,7 +86,7 @@ def run_passes(
 def lower_to(
     graph: Graph, target: str, stop: str | None = None, sizes: Mapping[str, int] | None = None,
     numerics: str | None = None,
-) -> list[Step]:  # fmt: skip
+) -> list[PassResult]:  # fmt: skip
     """The record of a graph on its way to a pass or the last pass of a level, where it stops; nothing is
     built.
     """

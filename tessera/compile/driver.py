@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.compile.code import Code
-from tessera.compile.executable import Step
+from tessera.compile.executable import PassResult
 from tessera.compile.passes import LEVELS, Context, Pass
 from tessera.core.deferred import Deferred
 from tessera.core.during import During
@@ -43,12 +43,12 @@ class Driver:
         self,
         passes: Sequence[Pass],
         context: Context,
-        record: Iterable[Step] = (),
+        record: Iterable[PassResult] = (),
         stop: str | None = None,
     ):
         self.context, self.stop = context, stop
         self.passes = [p for p in passes if p.runs(context)]
-        self.record: list[Step] = list(record)
+        self.record: list[PassResult] = list(record)
         self._steps = {(s.level, s.name): s for s in self.record}
         self._last = next((p.level for p in self.passes if p.name == stop), LEVELS[-1])
         self._sound: dict[
@@ -98,7 +98,7 @@ class Driver:
         step = self._steps.get((p.level, p.name))
         if step is None:
             result = Kernels() if isinstance(made, Unit | Code) else made
-            step = self._steps[p.level, p.name] = Step(p.name, 0.0, result, p.level)
+            step = self._steps[p.level, p.name] = PassResult(p.name, 0.0, result, p.level)
             self.record.append(step)
         step.seconds += seconds
         if isinstance(made, Unit):

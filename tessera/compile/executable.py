@@ -8,12 +8,12 @@ from typing import Any
 
 from tessera.core.observe import Observed
 from tessera.core.source import warn_caller
-from tessera.ir.graph.interp import KernelOf, Plan, reference, specialise
+from tessera.ir.graph.interp import KernelOf, SlotPlan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
 
 
 @dataclass
-class Step:
+class PassResult:
     """What one pass did: the IR after it, of one kernel after the other at the Tile and Target levels."""
 
     name: str
@@ -28,7 +28,7 @@ class Step:
         return self.result
 
 
-def last_of(record: Sequence[Step], level: str, otherwise: Any = None) -> Any:
+def last_of(record: Sequence[PassResult], level: str, otherwise: Any = None) -> Any:
     """What the last pass of a level made."""
     return next((s.result for s in reversed(record) if s.level == level), otherwise)
 
@@ -67,14 +67,14 @@ class Executable:
         tuple[str, Callable[[], Executable]]
     ] = ()  # how it runs where the compiler fails
 
-    def __init__(self, graph: Graph, record: Sequence[Step]):
+    def __init__(self, graph: Graph, record: Sequence[PassResult]):
         self.graph = graph
-        self.record: tuple[Step, ...] = tuple(record)
+        self.record: tuple[PassResult, ...] = tuple(record)
         self._captured = [v.storage for v in graph.captured if v.storage is not None]
-        self._plan = Plan(graph, None, self.kernel_of) if graph.static else None
-        self._sized: dict[tuple[tuple[int, ...], ...], Plan] = {}
+        self._plan = SlotPlan(graph, None, self.kernel_of) if graph.static else None
+        self._sized: dict[tuple[tuple[int, ...], ...], SlotPlan] = {}
 
-    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
+    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[PassResult, ...]:
         """The record of every level for inputs of these shapes."""
         return self.record
 

@@ -23,7 +23,7 @@ from functools import cache
 from importlib import metadata
 from typing import TypeVar
 
-from tessera.compile.executable import Executable, Step
+from tessera.compile.executable import Executable, PassResult
 from tessera.core.during import pass_of
 from tessera.core.errors import (
     CompileError,
@@ -115,7 +115,7 @@ class PlainExecutable(Executable):
 
     kernel_of = staticmethod(eager_kernel)
 
-    def __init__(self, graph: Graph, record: Sequence[Step], numerics: str):
+    def __init__(self, graph: Graph, record: Sequence[PassResult], numerics: str):
         self.numerics = numerics
         with override(numerics=numerics):
             super().__init__(graph, record)
@@ -129,7 +129,7 @@ class PlainExecutable(Executable):
 def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
     """How a program runs without the whole of the compiler."""
     g = task.program
-    record = (Step("trace", 0.0, g),)
+    record = (PassResult("trace", 0.0, g),)
     return (
         (BY_OPS, lambda: PlainExecutable(g, record, task.numerics)),
         (BY_REFERENCES, lambda: Executable(g, record)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compile.executable import Executable, Step
+from tessera.compile.executable import Executable, PassResult
 from tessera.compile.fallback import Task, Way, plain_ways
 from tessera.compile.passes import Pass
 from tessera.compile.pipeline import PIPELINES, passes_of
@@ -20,10 +20,14 @@ from tessera.core.deferred import Deferred
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Graph
 
-Make = Callable[[Graph, Sequence[Step], str, str], Executable]  # graph, record, which, numerics
+Make = Callable[
+    [Graph, Sequence[PassResult], str, str], Executable
+]  # graph, record, which, numerics
 
 # graph, record, target, sizes, numerics, pass to stop at -> record
-Lower = Callable[[Graph, Sequence[Step], str, Mapping[str, int], str, str | None], list[Step]]
+Lower = Callable[
+    [Graph, Sequence[PassResult], str, Mapping[str, int], str, str | None], list[PassResult]
+]
 
 
 @dataclass(frozen=True)
@@ -81,17 +85,17 @@ _plain_on_gpu = Deferred("tessera.compile.gpu.plain:plain_ways")
 _on_mesh = Deferred("tessera.compile.mesh.executable:executable")
 
 
-def _by_references(g: Graph, record: Sequence[Step], which: str, numerics: str) -> Executable:
+def _by_references(g: Graph, record: Sequence[PassResult], which: str, numerics: str) -> Executable:
     return Executable(g, record)
 
 
-def _cpu(g: Graph, record: Sequence[Step], which: str, numerics: str) -> Executable:
+def _cpu(g: Graph, record: Sequence[PassResult], which: str, numerics: str) -> Executable:
     made: Executable = _machine(g, record, numerics)
     return made
 
 
 def _gpu(kind: str) -> Make:
-    def make(g: Graph, record: Sequence[Step], which: str, numerics: str) -> Executable:
+    def make(g: Graph, record: Sequence[PassResult], which: str, numerics: str) -> Executable:
         made: Executable = _on_gpu(g, record, kind, which)
         return made
 

@@ -52,7 +52,7 @@ def fits(dtype: object, shape: Sequence[Size], axis: int) -> bool:
     if dtype not in (c64, c128) or not isinstance(n, int) or axis == len(shape) - 1:
         return False
     many = not isinstance(inner, int) or inner >= _LANES
-    plan = fourier.Plan(n)
+    plan = fourier.FourierPlan(n)
     bytes_each = 8 if dtype is c64 else 16
     close = n * _LANES * bytes_each <= _BYTES
     return many and close and not plan.chirped and len(plan.passes) > 1

@@ -139,7 +139,7 @@ def _next_length(n: int) -> int:
 
 
 @dataclass(frozen=True)
-class Pass:
+class FourierPass:
     """x[q + stride (p + count j)] -> y[q + stride (radix p + k)] for all p < count, q < stride.
 
     The numbers j and k run over the radix; element k is then multiplied by the root number
@@ -153,7 +153,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FourierPlan:
     """How n elements are transformed, and where the table holds what: first the roots of passes."""
 
     n: int
@@ -169,13 +169,13 @@ class Plan:
         return _next_length(2 * self.n - 1) if self.chirped else self.n
 
     @cached_property
-    def passes(self) -> tuple[Pass, ...]:
+    def passes(self) -> tuple[FourierPass, ...]:
         found, stride, at = [], 1, 0
         radices = factors(self.length)
         assert radices is not None
         for r in radices:
             count = self.length // stride // r
-            found.append(Pass(r, count, stride, at))
+            found.append(FourierPass(r, count, stride, at))
             at += count * (r - 1) if count > 1 else 0
             stride *= r
         return tuple(found)
@@ -218,7 +218,7 @@ class Plan:
 
 
 @lru_cache(_KEPT)
-def _table(plan: Plan, dtype: Any) -> Array:
+def _table(plan: FourierPlan, dtype: Any) -> Array:
     parts = [_pass_roots(plan)]
     if plan.chirped:
         parts += _chirp(plan)
@@ -231,7 +231,7 @@ def _table(plan: Plan, dtype: Any) -> Array:
     return out
 
 
-def _pass_roots(plan: Plan) -> Array:
+def _pass_roots(plan: FourierPlan) -> Array:
     every = np.stack(roots(np.arange(plan.length), plan.length))
     found = [np.zeros((2, 0))]
     for p in plan.passes:
@@ -241,21 +241,21 @@ def _pass_roots(plan: Plan) -> Array:
     return np.concatenate(found, axis=1)
 
 
-def _chirp(plan: Plan) -> list[Array]:
+def _chirp(plan: FourierPlan) -> list[Array]:
     """exp(-pi i j^2 / n), and the transform of its conjugate, there and back again."""
     j = np.arange(plan.n, dtype=np.int64)
     re, im = roots(j * j % (2 * plan.n), 2 * plan.n)
     around = np.zeros((2, plan.length))
     around[:, : plan.n] = re, -im
     around[:, plan.length - plan.n + 1 :] = np.stack([re, -im])[:, :0:-1]
-    spectrum = _run_passes(Pair(*around), Plan(plan.length), np.float64)
+    spectrum = _run_passes(Pair(*around), FourierPlan(plan.length), np.float64)
     return [np.stack([re, im]), np.stack(spectrum) / plan.length]
 
 
 # Arrays -----------------------------------------------------------------------------------------
 
 
-def _run_passes(x: Pair, plan: Plan, dtype: Any) -> Pair:
+def _run_passes(x: Pair, plan: FourierPlan, dtype: Any) -> Pair:
     """The transform of the last axis of a plan without chirp."""
     table, lead = plan.table(dtype), x.re.shape[:-1]
     for p in plan.passes:
@@ -271,7 +271,7 @@ def _run_passes(x: Pair, plan: Plan, dtype: Any) -> Pair:
     return x
 
 
-def _transform(x: Pair, plan: Plan, dtype: Any) -> Pair:
+def _transform(x: Pair, plan: FourierPlan, dtype: Any) -> Pair:
     """The transform of the last axis."""
     if not plan.chirped:
         return _run_passes(x, plan, dtype)
@@ -280,7 +280,7 @@ def _transform(x: Pair, plan: Plan, dtype: Any) -> Pair:
     spectrum = Pair(*table[:, plan.spectrum : plan.spectrum + plan.length])
     room = [(0, 0)] * (x.re.ndim - 1) + [(0, plan.length - n)]
     long = Pair(*(np.pad(part, room) for part in x.times(chirp)))
-    inner = Plan(plan.length)
+    inner = FourierPlan(plan.length)
     there = _run_passes(long, inner, dtype).times(spectrum)
     back = _run_passes(there.swapped, inner, dtype).swapped
     return Pair(*(part[..., :n] for part in back)).times(chirp)
@@ -301,7 +301,7 @@ def fft(x: Array, axis: int, norm: str, inverse: bool = False) -> Array:
     """The transform along an axis of complex elements, or its inverse."""
     moved = np.moveaxis(x, axis, -1)
     n, pair = x.shape[axis], parted(moved)
-    plan, dtype = Plan(n), pair.re.dtype
+    plan, dtype = FourierPlan(n), pair.re.dtype
     y = _transform(pair.swapped, plan, dtype).swapped if inverse else _transform(pair, plan, dtype)
     return np.moveaxis(_joined(y, factor_of(n, norm, inverse)), -1, axis)
 
@@ -318,15 +318,15 @@ def rfft(x: Array, axis: int, norm: str) -> Array:
     real, n = np.moveaxis(x, axis, -1), x.shape[axis]
     factor = factor_of(n, norm, False)
     if n % 2:
-        y = _transform(Pair(real, np.zeros_like(real)), Plan(n), x.dtype)
+        y = _transform(Pair(real, np.zeros_like(real)), FourierPlan(n), x.dtype)
         out = _joined(Pair(*(part[..., : n // 2 + 1] for part in y)), factor)
     else:
-        z = _transform(Pair(real[..., ::2], real[..., 1::2]), Plan(n // 2, True), x.dtype)
+        z = _transform(Pair(real[..., ::2], real[..., 1::2]), FourierPlan(n // 2, True), x.dtype)
         out = _joined(_split_all(z, n // 2, x.dtype), factor)
     return np.moveaxis(out, -1, axis)
 
 
-def _halves(plan: Plan, dtype: Any, scale: float) -> Pair:
+def _halves(plan: FourierPlan, dtype: Any, scale: float) -> Pair:
     table = plan.table(dtype)[:, plan.halves + 1 :]
     return Pair(*table).scaled(scale)
 
@@ -338,7 +338,7 @@ def _split_all(z: Pair, m: int, dtype: Any) -> Pair:
     k = np.arange(1, m // 2 + 1)
     a, b = (Pair(*(part[..., i] for part in z)) for i in (k, m - k))
     for i, made in zip(
-        (k, m - k), split(a, b, _halves(Plan(m, True), dtype, 0.5), 0.5), strict=True
+        (k, m - k), split(a, b, _halves(FourierPlan(m, True), dtype, 0.5), 0.5), strict=True
     ):
         out.re[..., i], out.im[..., i] = made
     return out
@@ -349,9 +349,9 @@ def irfft(x: Array, axis: int, n: int, norm: str) -> Array:
     pair = parted(np.moveaxis(x, axis, -1))
     dtype, factor = pair.re.dtype, factor_of(n, norm, True)
     if n % 2:
-        out = _transform(_mirrored(pair, n).swapped, Plan(n), dtype).swapped.re
+        out = _transform(_mirrored(pair, n).swapped, FourierPlan(n), dtype).swapped.re
     else:
-        plan = Plan(n // 2, True)
+        plan = FourierPlan(n // 2, True)
         z = _transform(_join_all(pair, n // 2, dtype).swapped, plan, dtype).swapped
         out = np.stack(z, -1).reshape(*z.re.shape[:-1], n)
     return np.moveaxis(out if factor is None else out * factor, -1, axis)
@@ -371,7 +371,7 @@ def _join_all(x: Pair, m: int, dtype: Any) -> Pair:
     out.re[..., 0], out.im[..., 0] = first + last, first - last
     k = np.arange(1, m // 2 + 1)
     a, b = (Pair(*(part[..., i] for part in x)) for i in (k, m - k))
-    root = _halves(Plan(m, True), dtype, 1.0)
+    root = _halves(FourierPlan(m, True), dtype, 1.0)
     for i, made in zip((k, m - k), split(a, b, Pair(root.re, -root.im), None), strict=True):
         out.re[..., i], out.im[..., i] = made
     return out

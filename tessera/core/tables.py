@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.fourier import Plan
+from tessera.core.fourier import FourierPlan
 from tessera.core.types import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MAKERS: dict[str, Callable[..., Array]] = {
-    "fourier": lambda dtype, n, real: Plan(n, bool(real)).table(dtype),
-    "fourier_by_root": lambda dtype, n, real: Plan(n, bool(real)).table_by_root(dtype),
+    "fourier": lambda dtype, n, real: FourierPlan(n, bool(real)).table(dtype),
+    "fourier_by_root": lambda dtype, n, real: FourierPlan(n, bool(real)).table_by_root(dtype),
 }
 
 
@@ -34,6 +34,6 @@ class Table:
         return made
 
 
-def fourier_table(plan: Plan, t: TensorType, by_root: bool = False) -> Table:
+def fourier_table(plan: FourierPlan, t: TensorType, by_root: bool = False) -> Table:
     """The table of a Fourier transform for real numbers of a type's dtype."""
     return Table("fourier_by_root" if by_root else "fourier", (plan.n, int(plan.real)), t)

@@ -23,7 +23,7 @@ def _supports(dtypes: Sequence[DType], types: Types, p: Params) -> bool:
     """Lengths must be known, since the operations of a transform follow from its length."""
     (t,) = types
     lengths = [p["n"]] if "n" in p else [t.shape[a] for a in axes_of(p)]
-    known = all(isinstance(n, int) and fourier.Plan(n).length <= _LONGEST for n in lengths)
+    known = all(isinstance(n, int) and fourier.FourierPlan(n).length <= _LONGEST for n in lengths)
     return known and any(t.dtype is d for d in dtypes)
 
 

@@ -34,7 +34,7 @@ def fitting(names: Collection[str], entry: str, device: Gpu) -> str | None:
     return None
 
 
-class DeviceProgram:
+class DeployedProgram:
     """The launches of an entry point on one device."""
 
     def __init__(

@@ -24,7 +24,7 @@ from tessera.core.errors import DTypeError, FileError, OperandError, ShapeError,
 from tessera.core.types import TensorType
 from tessera.deploy import weights
 from tessera.deploy.container import Container
-from tessera.deploy.device_program import DeviceProgram, fitting
+from tessera.deploy.device_program import DeployedProgram, fitting
 from tessera.deploy.entries import rebuilt
 from tessera.deploy.link import IMPORTS
 from tessera.deploy.manifest import BROKEN, described, read_manifest
@@ -197,7 +197,7 @@ class Entry:
             target = fitting(c.named, self.name, gpu(d.index, d.kind))
             if target is not None:
                 self.target, self.device = target, d
-                return DeviceProgram(c, self.name, target, d.kind, d.index, self.bundle.data)
+                return DeployedProgram(c, self.name, target, d.kind, d.index, self.bundle.data)
         return self._compiled(captured)
 
     def _gpus(self, wanted: Device | None) -> list[Device]:
@@ -247,14 +247,14 @@ def _parsed(c: Container, text: str | bytes) -> Any:
         ) from None
 
 
-class _Program(MachineExecutable):
+class _BundleProgram(MachineExecutable):
     """A program whose kernels are those of a bundle; nothing is tuned or built."""
 
     def _variant_at(self, sizes: Mapping[str, int]) -> None:
         return None
 
 
-def _from_code(c: Container, where: str, captured: Sequence[Any], numerics: str) -> _Program:
+def _from_code(c: Container, where: str, captured: Sequence[Any], numerics: str) -> _BundleProgram:
     """The program of machine code in a bundle."""
     try:
         facts = json.loads(c.read(f"image/{where}"))
@@ -266,7 +266,7 @@ def _from_code(c: Container, where: str, captured: Sequence[Any], numerics: str)
         entries = zip(image.kernels, at, strict=True)
         blocks()
         kernels = [CompiledKernel(e, code=_loaded(code, a)) for e, a in entries]
-        return _Program(g, (), image, numerics, kernels, captured)
+        return _BundleProgram(g, (), image, numerics, kernels, captured)
     except BROKEN as e:
         if isinstance(e, TesseraError):
             raise

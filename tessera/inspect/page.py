@@ -20,7 +20,7 @@ from typing import Any
 
 from tessera.algebra.laws.log import Rewrite
 from tessera.compile.cpu.executable import MachineExecutable
-from tessera.compile.executable import Step, last_of
+from tessera.compile.executable import PassResult, last_of
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.passes import GRAPH, SCHEDULE
 from tessera.core.errors import OperandError
@@ -235,7 +235,7 @@ def _shown(
     if not any(
         s.level == GRAPH for s in record
     ):  # of a region, whose passes were those of the whole
-        record = (Step("lowered", 0.0, e.graph), *record)
+        record = (PassResult("lowered", 0.0, e.graph), *record)
     made = e.at(sizes)
     c = Collector(record, last_of(record, SCHEDULE), made.image.steps)
     steps = c.steps(sizes, seconds)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tessera.compile.artifact import Call
 from tessera.compile.cpu.build import identity, sizes_of
-from tessera.compile.executable import Step as PassRecord
+from tessera.compile.executable import PassResult as PassRecord
 from tessera.compile.executable import last_of
 from tessera.compile.passes import GRAPH, TARGET, TILE
 from tessera.core.kernels import Kernels

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tessera.compile import PASSES
-from tessera.compile.executable import Executable, Step
+from tessera.compile.executable import Executable, PassResult
 from tessera.compile.fallback import PlainExecutable
 from tessera.compile.passes import GRAPH
 from tessera.core.deferred import Deferred
@@ -156,7 +156,7 @@ class Lowered:
         return self._executable  # type: ignore[return-value]
 
     @property
-    def record(self) -> tuple[Step, ...]:
+    def record(self) -> tuple[PassResult, ...]:
         """Every pass of every level, with its time and its result.
 
         It is the record of the compilation that ran; only what a program from the disk has skipped is run

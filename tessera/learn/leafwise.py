@@ -23,7 +23,7 @@ Slots = Mapping[str, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
-class Step:
+class StepFacts:
     """What the rules of all leaves share in one step."""
 
     number: Value  # 0 at the first step
@@ -90,7 +90,7 @@ def leafwise(
     slots: Slots,
     rule: Rule,
     shared: Mapping[str, float] | None = None,
-    next_shared: Callable[[Step], dict[str, Any]] | None = None,
+    next_shared: Callable[[StepFacts], dict[str, Any]] | None = None,
 ) -> Optimizer:
     """An optimiser whose update is a rule for one leaf, with slots of state for each."""
 
@@ -105,7 +105,7 @@ def leafwise(
     def update(grads: Tree, state: State, params: Tree) -> tuple[Tree, State]:
         leaves, structure = tree.flatten(params)
         exact = f64 if any(as_value(p, "update").dtype.real is f64 for p in leaves) else f32
-        step = Step(state["step"], rate_at(lr, state["step"], exact), state)
+        step = StepFacts(state["step"], rate_at(lr, state["step"], exact), state)
         given = [tree.leaves(tree.map(lambda p, g: g, params, grads))]
         given += [_column(structure, n, state[n]) for n in slots]
         wide = [_start_of(p, m) for p, m in zip(leaves, _kept(structure, state), strict=True)]

@@ -11,7 +11,7 @@ from tessera.core.errors import OperandError
 from tessera.lang import op
 from tessera.learn.leafwise import (
     Rate,
-    Step,
+    StepFacts,
     leafwise,
     moved,
     power,
@@ -21,7 +21,7 @@ from tessera.learn.leafwise import (
 from tessera.learn.optimizer import Optimizer, in_range
 
 
-def _kept(step: Step, x: Any, decay: float) -> Any:
+def _kept(step: StepFacts, x: Any, decay: float) -> Any:
     """x after decoupled weight decay."""
     return x * op.cast(1 - decay * step.rate, x.dtype) if decay else x
 
@@ -42,7 +42,7 @@ def sgd(
             "dampening"
         )
 
-    def rule(step: Step, x: Any, g: Any, *v: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, *v: Any) -> tuple[Any, ...]:
         g = g + decay * x if decay else g
         if not momentum:
             return (moved(x, step.rate, g),)
@@ -69,7 +69,7 @@ def adam(
 ) -> Optimizer:
     """Adam; decay is the decoupled weight decay of AdamW, l2 is added to the gradient."""
 
-    def rule(step: Step, x: Any, g: Any, m: Any, v: Any, *top: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, m: Any, v: Any, *top: Any) -> tuple[Any, ...]:
         g = g + l2 * x if l2 else g
         m = b1 * m + (1 - b1) * g
         v = b2 * v + (1 - b2) * power(g)
@@ -98,7 +98,7 @@ def adamax(
 ) -> Optimizer:
     """Adam with the largest recent gradient in place of the root mean square (Kingma and Ba 2015)."""
 
-    def rule(step: Step, x: Any, g: Any, m: Any, u: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, m: Any, u: Any) -> tuple[Any, ...]:
         g = g + l2 * x if l2 else g
         m = b1 * m + (1 - b1) * g
         u = op.maximum(b2 * u, op.abs(g) + eps)
@@ -122,7 +122,7 @@ def nadam(
     def mu(count: Any) -> Any:
         return b1 * (1 - 0.5 * op.pow(0.96, count * momentum_decay))
 
-    def rule(step: Step, x: Any, g: Any, m: Any, v: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, m: Any, v: Any) -> tuple[Any, ...]:
         g = g + l2 * x if l2 else g
         now, later = mu(step.count), mu(step.count + 1)
         total = step.shared["mu"] * now
@@ -133,7 +133,7 @@ def nadam(
         direction = (op.cast(by_g, x.dtype) * g + op.cast(by_m, x.dtype) * m) / root
         return moved(_kept(step, x, decay), step.rate, direction), m, v
 
-    def after(step: Step) -> dict[str, Any]:
+    def after(step: StepFacts) -> dict[str, Any]:
         return {"mu": step.shared["mu"] * mu(step.count)}
 
     return leafwise(lr, {"m": zeros, "v": real_zeros}, rule, {"mu": 1.0}, after)
@@ -151,7 +151,7 @@ def radam(
     """Adam whose first steps are plain momentum, until the second moment is known well (Liu et al. 2020)."""
     most = 2 / (1 - b2) - 1
 
-    def rule(step: Step, x: Any, g: Any, m: Any, v: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, m: Any, v: Any) -> tuple[Any, ...]:
         g = g + l2 * x if l2 else g
         m = b1 * m + (1 - b1) * g
         v = b2 * v + (1 - b2) * power(g)
@@ -173,7 +173,7 @@ def radam(
 def lion(lr: Rate, b1: float = 0.9, b2: float = 0.99, decay: float = 0.0) -> Optimizer:
     """Lion (Chen et al. 2023): the sign of a blend of momentum and gradient, with decoupled decay."""
 
-    def rule(step: Step, x: Any, g: Any, m: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, m: Any) -> tuple[Any, ...]:
         direction = op.sign(b1 * m + (1 - b1) * g)
         whole = direction + decay * x if decay else direction
         return moved(x, step.rate, whole), b2 * m + (1 - b2) * g
@@ -193,7 +193,7 @@ def rmsprop(
 ) -> Optimizer:
     """Gradients over the root of the running mean of their squares, which decays at this rate."""
 
-    def rule(step: Step, x: Any, g: Any, v: Any, *more: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, v: Any, *more: Any) -> tuple[Any, ...]:
         rest = list(more)
         g = g + l2 * x if l2 else g
         v, spread, after = decay * v + (1 - decay) * power(g), None, []
@@ -222,7 +222,7 @@ def adagrad(
 ) -> Optimizer:
     """Gradients over the root of the sum of all their squares (Duchi et al. 2011)."""
 
-    def rule(step: Step, x: Any, g: Any, v: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, v: Any) -> tuple[Any, ...]:
         g = g + l2 * x if l2 else g
         v = v + power(g)
         rate = step.rate / (1 + (step.count - 1) * lr_decay) if lr_decay else step.rate
@@ -235,7 +235,7 @@ def adagrad(
 def adadelta(lr: Rate = 1.0, rho: float = 0.9, eps: float = 1e-6, l2: float = 0.0) -> Optimizer:
     """Gradients scaled by the ratio of past steps to past gradients (Zeiler 2012)."""
 
-    def rule(step: Step, x: Any, g: Any, v: Any, d: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, v: Any, d: Any) -> tuple[Any, ...]:
         g = g + l2 * x if l2 else g
         v = rho * v + (1 - rho) * power(g)
         delta = op.sqrt(d + eps) / op.sqrt(v + eps) * g
@@ -258,7 +258,7 @@ def adafactor(
     Shazeer and Stern 2018, as PyTorch has it; eps is that of the dtype unless given.
     """
 
-    def rule(step: Step, x: Any, g: Any, rows: Any, columns: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, rows: Any, columns: Any) -> tuple[Any, ...]:
         least = float(np.finfo(x.dtype.np).eps) if eps is None else eps
         share = op.cast(op.pow(step.count, beta2_decay), x.dtype)
         size = op.cast(op.minimum(step.rate, 1 / op.sqrt(step.count)), x.dtype)
@@ -318,7 +318,7 @@ def muon(
     Steps are scaled by sqrt(max(1, rows / columns)), or with match_adam by 0.2 sqrt(max(rows, columns)).
     """
 
-    def rule(step: Step, x: Any, g: Any, v: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, v: Any) -> tuple[Any, ...]:
         if x.ndim < 2:
             raise OperandError(
                 f"muon: a parameter is {x.type}, expected matrices; give the others to another optimiser by "

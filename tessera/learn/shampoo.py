@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
-from tessera.learn.leafwise import Rate, Step, leafwise, moved, zeros
+from tessera.learn.leafwise import Rate, StepFacts, leafwise, moved, zeros
 from tessera.learn.optimizer import Optimizer, in_range
 from tessera.ops.arrange import eye
 
@@ -37,7 +37,7 @@ def shampoo(
 
         return make
 
-    def rule(step: Step, x: Any, g: Any, left: Any, right: Any, v: Any) -> tuple[Any, ...]:
+    def rule(step: StepFacts, x: Any, g: Any, left: Any, right: Any, v: Any) -> tuple[Any, ...]:
         m = _matrix(g + decay * x if decay else g)
         left = left + m @ m.mT if left.shape[0] else left
         right = right + m.mT @ m if right.shape[0] else right

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.compile import compile_graph
 from tessera.core.constraints import solve
 from tessera.core.flags import override
-from tessera.ir.graph.interp import Plan
+from tessera.ir.graph.interp import SlotPlan
 from tessera.ir.graph.ir import Graph, Node, Value, eager_kernel, on_host
 from tessera.ir.graph.op import forbidden
 
@@ -41,7 +41,7 @@ def op_by_op(
         else solve([(str(v), v.shape, s) for v, s in zip(g.inputs, shapes, strict=True)], g.guards)
     )
     with override(target=target, numerics=numerics):
-        plan = Plan(g, env, eager_kernel)
+        plan = SlotPlan(g, env, eager_kernel)
         yield from zip(g.nodes, plan.each(inputs), strict=True)
 
 

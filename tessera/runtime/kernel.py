@@ -15,7 +15,7 @@ from tessera.core.constraints import solve
 from tessera.core.dims import Size, substitute
 from tessera.core.errors import DTypeError, OperandError
 from tessera.core.observe import Observed
-from tessera.ir.target.cpu.entry import Entry, Parameter, Program
+from tessera.ir.target.cpu.entry import Entry, LlvmFunction, Parameter
 from tessera.runtime.allocator import blocks, blocks_source
 from tessera.runtime.code import Source, load, load_all
 from tessera.runtime.loaded import Loaded
@@ -113,7 +113,7 @@ class CompiledKernel:
                 )
 
 
-def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:
+def compile_kernels(programs: Sequence[LlvmFunction]) -> list[CompiledKernel]:
     """Kernels as machine code, built side by side, and the code of the pool and the memory that they will
     need.
     """
@@ -124,7 +124,7 @@ def compile_kernels(programs: Sequence[Program]) -> list[CompiledKernel]:
 
 def source_of(p: Entry) -> Source:
     """The module of a program."""
-    assert isinstance(p, Program), f"{p.name} has no LLVM IR"
+    assert isinstance(p, LlvmFunction), f"{p.name} has no LLVM IR"
     return Source(p.name, p.text, (p.symbol,))
 
 

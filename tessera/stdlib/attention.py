@@ -13,7 +13,7 @@ from tessera.lang.custom_rules import custom_vjp
 from tessera.lang.schedule import block
 from tessera.ops.define import as_value
 from tessera.stdlib.kernels import attention as kernels
-from tessera.stdlib.routine import Plan, routine
+from tessera.stdlib.routine import RoutinePlan, routine
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Settings:
 
 @routine(block(128, 128), gpu=block(64, 128).warps(8).stages(1))
 def flash_attention_2(
-    plan: Plan, q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
+    plan: RoutinePlan, q: Any, k: Any, v: Any, *, causal: bool = False, scale: float | None = None,
     window: int | None = None, sink: int = 0, dropout: float = 0.0, seed: int = 0, lengths: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(q k^T * scale) v on (..., heads, rows, size); k and v may have fewer heads, which divide q's.
@@ -96,19 +96,19 @@ def _check(window: int | None, sink: int, dropout: float) -> None:
         )
 
 
-def _attention_of(plan: Plan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
+def _attention_of(plan: RoutinePlan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
     return plan.of(kernels.attention)(q, k, v, lengths, stats=False, **vars(s))
 
 
 _attention = custom_vjp(_attention_of, nondiff_argnums=(0, 1))
 
 
-def _forward(plan: Plan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
+def _forward(plan: RoutinePlan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
     y, sums = plan.of(kernels.attention)(q, k, v, lengths, stats=True, **vars(s))
     return y, (q, k, v, lengths, sums, y)
 
 
-def _backward(plan: Plan, s: Settings, held: Any, ct: Any) -> Any:
+def _backward(plan: RoutinePlan, s: Settings, held: Any, ct: Any) -> Any:
     q, k, v, lengths, sums, y = held
     dq, dk, dv, _ = plan.of(kernels.attention_back)(q, k, v, lengths, sums, y, ct, **vars(s))
     return dq if dq.dtype is q.dtype else op.cast(dq, q.dtype), dk, dv, None
@@ -119,7 +119,7 @@ _attention.defvjp(_forward, _backward)
 
 @routine(block(128, 128), gpu=block(64, 128).warps(8).stages(1))
 def flash_attention_varlen(
-    plan: Plan, q: Any, k: Any, v: Any, starts: Any, starts_k: Any = None, *,
+    plan: RoutinePlan, q: Any, k: Any, v: Any, starts: Any, starts_k: Any = None, *,
     most: int, most_k: int | None = None, **settings: Any,
 ) -> Any:  # fmt: skip
     """flash_attention_2 of sequences that lie one after the other on (heads, rows of all, size).

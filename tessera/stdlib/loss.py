@@ -12,13 +12,13 @@ from tessera.lang.schedule import block
 from tessera.ops.define import as_value
 from tessera.ops.places import labels_of, nearest
 from tessera.stdlib.kernels import loss as kernels
-from tessera.stdlib.routine import Plan, routine
+from tessera.stdlib.routine import RoutinePlan, routine
 from tessera.stdlib.rows import as_rows, like
 
 
 @routine(block(2), gpu=block(1).warps(8))
 def fused_cross_entropy(
-    plan: Plan, logits: Any, labels: Any, *, label_smoothing: float = 0.0, reduction: str = "mean",
+    plan: RoutinePlan, logits: Any, labels: Any, *, label_smoothing: float = 0.0, reduction: str = "mean",
     ignore_index: int | None = -100,
 ) -> Any:  # fmt: skip
     """The cross entropy of softmax(logits) of (..., classes) with class numbers (...).
@@ -51,19 +51,19 @@ def _classes(x: Any, labels: Any, ignore: int | None) -> Any:
     return near if ignore is None else op.where(op.eq(y, ignore), -1, near)
 
 
-def _losses_of(plan: Plan, smoothing: float, x: Any, y: Any) -> Any:
+def _losses_of(plan: RoutinePlan, smoothing: float, x: Any, y: Any) -> Any:
     return plan.of(kernels.cross_entropy)(x, y, smoothing=smoothing)[0]
 
 
 _losses = custom_vjp(_losses_of, nondiff_argnums=(0, 1))
 
 
-def _forward(plan: Plan, smoothing: float, x: Any, y: Any) -> Any:
+def _forward(plan: RoutinePlan, smoothing: float, x: Any, y: Any) -> Any:
     losses, sums = plan.of(kernels.cross_entropy)(x, y, smoothing=smoothing)
     return losses, (x, y, sums)
 
 
-def _backward(plan: Plan, smoothing: float, held: Any, ct: Any) -> Any:
+def _backward(plan: RoutinePlan, smoothing: float, held: Any, ct: Any) -> Any:
     x, y, sums = held
     made = plan.of(kernels.cross_entropy_back)(x, y, sums, ct, smoothing=smoothing)
     return like(made, x), None

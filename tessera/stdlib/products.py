@@ -12,20 +12,26 @@ from tessera.lang.schedule import block
 from tessera.lang.transforms import vjp
 from tessera.ops.define import as_value
 from tessera.stdlib.kernels import products
-from tessera.stdlib.routine import Plan, routine
+from tessera.stdlib.routine import RoutinePlan, routine
 
 # Matrix units do not multiply wide floats as they are: their products are made in registers, in smaller
 # blocks.
-_WIDE_ON_GPU = Plan(block(64, 128).k(64).warps(8).stages(3).schedule, gpu=True)
+_WIDE_ON_GPU = RoutinePlan(block(64, 128).k(64).warps(8).stages(3).schedule, gpu=True)
 
 
-def _planned(plan: Plan, x: Any) -> Plan:
+def _planned(plan: RoutinePlan, x: Any) -> RoutinePlan:
     return _WIDE_ON_GPU if plan.gpu and x.dtype.bits >= 32 else plan
 
 
 @routine(block(256, 128).k(128), gpu=block(128, 128).k(64).warps(8).stages(3))
 def matmul(
-    plan: Plan, a: Any, b: Any, bias: Any = None, residual: Any = None, *, activation: str = "none"
+    plan: RoutinePlan,
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: str = "none",
 ) -> Any:
     """activation(a b + bias) + residual, on (..., m, k) and (..., k, n), in one kernel."""
     if activation not in products.ACTIVATIONS:
@@ -77,18 +83,20 @@ _OPS: dict[str, Any] = {
 }
 
 
-def _product_of(plan: Plan, activation: str, a: Any, b: Any, bias: Any, residual: Any) -> Any:
+def _product_of(
+    plan: RoutinePlan, activation: str, a: Any, b: Any, bias: Any, residual: Any
+) -> Any:
     return plan.of(products.matmul)(a, b, bias, residual, activation=activation)
 
 
 _product = custom_vjp(_product_of, nondiff_argnums=(0, 1))
 
 
-def _forward(plan: Plan, activation: str, a: Any, b: Any, bias: Any, residual: Any) -> Any:
+def _forward(plan: RoutinePlan, activation: str, a: Any, b: Any, bias: Any, residual: Any) -> Any:
     return _product_of(plan, activation, a, b, bias, residual), (a, b, bias, residual)
 
 
-def _backward(plan: Plan, activation: str, held: Any, ct: Any) -> Any:
+def _backward(plan: RoutinePlan, activation: str, held: Any, ct: Any) -> Any:
     """By the products of the compiler: of what the activation was applied to, then of a and b."""
     a, b, bias, residual = held
     d = ct
@@ -106,7 +114,7 @@ _product.defvjp(_forward, _backward)
 
 
 @routine(block(32, 512).k(64), gpu=block(128, 128).k(64).warps(4).stages(3))
-def grouped_matmul(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
+def grouped_matmul(plan: RoutinePlan, x: Any, w: Any, sizes: Any) -> Any:
     """Rows of x (rows, k), sorted by group, each times the matrix of its group in w (groups, k, n).
 
     sizes (groups,) says how many rows each group has; together they are all rows.
@@ -119,7 +127,7 @@ def grouped_matmul(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
     return _grouped(_planned(plan, x), x, w, op.cast(as_value(sizes, "grouped_matmul"), i64))
 
 
-def _grouped_of(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
+def _grouped_of(plan: RoutinePlan, x: Any, w: Any, sizes: Any) -> Any:
     """Groups are cut into blocks of rows, the last of a group with rows that nobody asks for."""
     (rows, depth), (groups, _, width), size = x.shape, w.shape, plan.schedule.m
     starts = op.concat([op.zeros((1,), i64), op.cumsum(sizes, axis=0)], axis=0)
@@ -140,11 +148,11 @@ def _grouped_of(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
 _grouped = custom_vjp(_grouped_of, nondiff_argnums=(0,))
 
 
-def _grouped_forward(plan: Plan, x: Any, w: Any, sizes: Any) -> Any:
+def _grouped_forward(plan: RoutinePlan, x: Any, w: Any, sizes: Any) -> Any:
     return _grouped_of(plan, x, w, sizes), (x, w, sizes)
 
 
-def _grouped_backward(plan: Plan, held: Any, ct: Any) -> Any:
+def _grouped_backward(plan: RoutinePlan, held: Any, ct: Any) -> Any:
     x, w, sizes = held
     ends: Any = op.cumsum(sizes, axis=0)
     row = op.arange(x.shape[0])

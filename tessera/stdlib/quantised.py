@@ -13,7 +13,7 @@ from tessera.lang.jit import jit
 from tessera.lang.schedule import block
 from tessera.ops.define import as_value
 from tessera.stdlib.kernels import products
-from tessera.stdlib.routine import Plan, routine
+from tessera.stdlib.routine import RoutinePlan, routine
 
 
 def quantise(x: Any, dtype: Any = i8, group: int | None = None, axis: int = 0) -> tuple[Any, Any]:
@@ -41,7 +41,7 @@ def quantise(x: Any, dtype: Any = i8, group: int | None = None, axis: int = 0) -
 
 
 @routine(block(64, 128), gpu=block(64, 64).warps(8).stages(4))
-def quantised_matmul(plan: Plan, x: Any, w: Any, scale: Any, x_scale: Any = None) -> Any:
+def quantised_matmul(plan: RoutinePlan, x: Any, w: Any, scale: Any, x_scale: Any = None) -> Any:
     """x (m, k) times w (k, n) of i8 or i4 with scales (groups, n): one for each group of k / groups rows.
 
     x of i8 with scales (m, 1): the product is exact in i32, and scaled once; the scales of w are then (1, n).

@@ -13,12 +13,12 @@ from tessera.lang.custom_rules import custom_vjp
 from tessera.lang.schedule import block
 from tessera.ops.define import as_value
 from tessera.stdlib.kernels import streams
-from tessera.stdlib.routine import Plan, routine
+from tessera.stdlib.routine import RoutinePlan, routine
 
 
 @routine(block(32), gpu=block(8).warps(4))
 def rotary_embedding(
-    plan: Plan, x: Any, positions: Any = None, *, base: float = 10000.0, tables: Any = None
+    plan: RoutinePlan, x: Any, positions: Any = None, *, base: float = 10000.0, tables: Any = None
 ) -> Any:
     """op.rope in one pass: (x[i], x[i + size/2]) of (..., rows, size) turned by position * base**(-2i/size).
 
@@ -51,18 +51,18 @@ def rotary_tables(rows: int, size: int, base: float = 10000.0) -> tuple[Any, Any
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-def _turned_of(plan: Plan, x: Any, cos: Any, sin: Any) -> Any:
+def _turned_of(plan: RoutinePlan, x: Any, cos: Any, sin: Any) -> Any:
     return plan.of(streams.rope)(x, cos, sin, back=False)
 
 
 _turned = custom_vjp(_turned_of, nondiff_argnums=(0,))
 
 
-def _forward(plan: Plan, x: Any, cos: Any, sin: Any) -> Any:
+def _forward(plan: RoutinePlan, x: Any, cos: Any, sin: Any) -> Any:
     return _turned_of(plan, x, cos, sin), (cos, sin)
 
 
-def _backward(plan: Plan, held: Any, ct: Any) -> Any:
+def _backward(plan: RoutinePlan, held: Any, ct: Any) -> Any:
     return plan.of(streams.rope)(ct, *held, back=True), None, None
 
 

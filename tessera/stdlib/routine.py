@@ -23,7 +23,7 @@ class Routine:
     __wrapped__: Callable[..., Any]
 
     def __init__(
-        self, f: Callable[..., Any], plan: Plan, on_gpu: Plan | None = None,
+        self, f: Callable[..., Any], plan: RoutinePlan, on_gpu: RoutinePlan | None = None,
         said: Schedule | None = None,
     ):  # fmt: skip
         update_wrapper(self, f)
@@ -39,8 +39,8 @@ class Routine:
         A routine has a schedule for processors and one for GPUs: warps, which only GPUs have, go to that.
         """
         chosen = as_schedule(schedule)
-        here = Plan(replace(chosen, warps=None).over(self.plan.schedule), fitted=False)
-        there = Plan(chosen.over(self.on_gpu.schedule), fitted=False)
+        here = RoutinePlan(replace(chosen, warps=None).over(self.plan.schedule), fitted=False)
+        there = RoutinePlan(chosen.over(self.on_gpu.schedule), fitted=False)
         return Routine(self.function, here, there, chosen.over(self.plan.schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ class Routine:
         return f"<routine {self.function.__name__}, {self.plan.schedule}{there}>"
 
 
-class Plan:
+class RoutinePlan:
     """A schedule, whether its blocks shrink to fit small tensors, and whether it is the library's for a
     GPU.
     """
@@ -62,7 +62,7 @@ class Plan:
         self._key = schedule, fitted, gpu
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plan) and self._key == other._key
+        return isinstance(other, RoutinePlan) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -88,5 +88,7 @@ def _is_on_gpu(given: Any) -> bool:
 
 def routine(schedule: Any, gpu: Any = None) -> Callable[[Callable[..., Any]], Routine]:
     """Decorator: a function of the library with the schedules that it is shipped with."""
-    here = Plan(as_schedule(schedule))
-    return lambda f: Routine(f, here, None if gpu is None else Plan(as_schedule(gpu), gpu=True))
+    here = RoutinePlan(as_schedule(schedule))
+    return lambda f: Routine(
+        f, here, None if gpu is None else RoutinePlan(as_schedule(gpu), gpu=True)
+    )

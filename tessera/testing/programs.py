@@ -42,7 +42,7 @@ _AFTER: dict[str, Callable[[Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Program:
+class OpProgram:
     """A program around an op: what happens to its arguments, and to its results."""
 
     seed: int
@@ -94,7 +94,7 @@ def random_programs(
     for i in range(seed, seed + count):
         rng = np.random.default_rng(i)
         args = _tensors(draw(rng))
-        p = Program(i, f, tuple(_chosen(_BEFORE, rng, 3)), tuple(_chosen(_AFTER, rng, 2)))
+        p = OpProgram(i, f, tuple(_chosen(_BEFORE, rng, 3)), tuple(_chosen(_AFTER, rng, 2)))
         for law in laws:
             try:
                 checked += _CHECKS[law](p, args, rng, draw)
@@ -115,12 +115,12 @@ def _tensors(args: Any) -> tuple[Any, ...]:
     return made
 
 
-def _jitted(p: Program, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
+def _jitted(p: OpProgram, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
     assert_same_bits(jit(p.__call__)(*args), p(*args), "jitted and eager")
     return 1
 
 
-def _batched(p: Program, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
+def _batched(p: OpProgram, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
     leaves, structure = tree.flatten(args)
     noise = [np.linspace(1.0, 0.5, _BATCH).reshape(-1, *[1] * array_of(x).ndim) for x in leaves]
     stacked = [
@@ -143,7 +143,7 @@ def _batched(p: Program, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
     return 1
 
 
-def _differentiated(p: Program, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
+def _differentiated(p: OpProgram, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
     where = tuple(i for i, a in enumerate(args) if all(map(_is_float, tree.leaves(a))))
     if not where:
         return 0
@@ -159,7 +159,7 @@ def _differentiated(p: Program, args: tuple[Any, ...], rng: Any, draw: Any) -> i
     return 1
 
 
-def _differences(p: Program, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
+def _differences(p: OpProgram, args: tuple[Any, ...], rng: Any, draw: Any) -> int:
     """On the op alone: what stands around it may have edges, where no slope is."""
     try:
         gradcheck(p.f, *args, directions=2, seed=p.seed)

@@ -59,7 +59,7 @@ from tessera.transform.partition_regions import REGIONS
 from tessera.transform.partition_space import SPACE
 from tessera.transform.partition_views import VIEWS
 from tessera.transform.reshard import EXCHANGES, Inserted, Resharding
-from tessera.transform.shards import Shard, Step
+from tessera.transform.shards import Shard, SizedNode
 
 Choice = Mapping[str, str]  # mesh axis -> the factor that it cuts
 _ADDITIVE = ("add", "sub", "neg")  # scalar ops that commute with sums over shards
@@ -194,9 +194,9 @@ class _Walk:
         if n.op in REGIONS and (is_cut or any(map(collectives, n.regions))):
             return REGIONS[n.op](self, n, operands, params)
         if not is_cut and not (n.op.view is not None and len(types) == 1):
-            step = Step(n, types, outs, params, None)
+            step = SizedNode(n, types, outs, params, None)
             return self._whole(step, operands, remember=_is_full(step))
-        step = Step(n, types, outs, params, factors_of(n, types, outs, params))
+        step = SizedNode(n, types, outs, params, factors_of(n, types, outs, params))
         if not is_cut:
             return self._whole(step, operands, remember=_is_broadcast(step))
         if _passes_partial(step, operands):
@@ -209,7 +209,9 @@ class _Walk:
             return self._decomposed(step, operands)
         return self._whole(step, operands)
 
-    def _whole(self, step: Step, operands: Sequence[Shard], remember: bool = False) -> list[Shard]:
+    def _whole(
+        self, step: SizedNode, operands: Sequence[Shard], remember: bool = False
+    ) -> list[Shard]:
         """The node on whole operands, the same on every shard."""
         n = step.node
         values = [self.asked(s, replicated(s.type.rank), n.op.name, n) for s in operands]
@@ -220,7 +222,7 @@ class _Walk:
             Shard(v, t, replicated(t.rank), source) for v, t in zip(made, step.outs, strict=True)
         ]
 
-    def _decomposed(self, step: Step, operands: Sequence[Shard]) -> list[Shard]:
+    def _decomposed(self, step: SizedNode, operands: Sequence[Shard]) -> list[Shard]:
         """The node as the ops that define it; a narrow dtype is widened before and rounded once after."""
         n = step.node
         assert n.op.decompose is not None
@@ -242,7 +244,9 @@ class _Walk:
 
     # Cutting --------------------------------------------------------------------------------------
 
-    def _choice(self, step: Step, operands: Sequence[Shard], keep: bool = False) -> dict[str, str]:
+    def _choice(
+        self, step: SizedNode, operands: Sequence[Shard], keep: bool = False
+    ) -> dict[str, str]:
         """The cheapest way to cut a node: for each mesh axis one of the factors that operands cut by it."""
         f = step.factors
         assert f is not None
@@ -259,7 +263,7 @@ class _Walk:
         assert best is not None
         return best[1]
 
-    def _options(self, step: Step, operands: Sequence[Shard], axis: str) -> Iterator[str]:
+    def _options(self, step: SizedNode, operands: Sequence[Shard], axis: str) -> Iterator[str]:
         f, seen = step.factors, set[str]()
         assert f is not None
         for s, names in zip(operands, f.ins, strict=True):
@@ -276,7 +280,7 @@ class _Walk:
             kept = {g for out in f.outs for names in out for g in names} - f.whole
             yield from sorted(g for g in kept if f.is_cuttable(g, self.mesh.size(axis)))
 
-    def _fits(self, step: Step, choice: Choice) -> bool:
+    def _fits(self, step: SizedNode, choice: Choice) -> bool:
         """Whether factors that are cut several times divide, and cut folds can be padded."""
         f = step.factors
         assert f is not None
@@ -294,7 +298,9 @@ class _Walk:
                 return False
         return True
 
-    def _price(self, step: Step, operands: Sequence[Shard], choice: Choice, keep: bool) -> float:
+    def _price(
+        self, step: SizedNode, operands: Sequence[Shard], choice: Choice, keep: bool
+    ) -> float:
         f = step.factors
         assert f is not None
         total = 0
@@ -309,13 +315,13 @@ class _Walk:
                 total += size * (n - 1) // n // parts(out.axes, self.mesh)
         return total
 
-    def _waste(self, step: Step, axes: Sequence[str], choice: Choice) -> float:
+    def _waste(self, step: SizedNode, axes: Sequence[str], choice: Choice) -> float:
         """Work that shards repeat, in bytes: it settles what moves the same."""
         size = sum(int(t.size) * t.dtype.bits / 8 for t in (*step.types, *step.outs))
         return size * 0.01 * sum(a not in choice for a in axes)
 
     def _wanted(
-        self, step: Step, i: int, operands: Sequence[Shard], choice: Choice, keep: bool
+        self, step: SizedNode, i: int, operands: Sequence[Shard], choice: Choice, keep: bool
     ) -> Layout:
         """The layout in which operand i is needed."""
         f = step.factors
@@ -323,7 +329,9 @@ class _Walk:
         made = self._layout(f.ins[i], choice, operands)
         return replace(made, partial=operands[i].layout.partial) if keep else made
 
-    def _out(self, step: Step, i: int, choice: Choice, operands: Sequence[Shard] = ()) -> Layout:
+    def _out(
+        self, step: SizedNode, i: int, choice: Choice, operands: Sequence[Shard] = ()
+    ) -> Layout:
         f = step.factors
         assert f is not None
         return self._layout(f.outs[i], choice, operands)
@@ -342,14 +350,14 @@ class _Walk:
             cuts.append(tuple(mine) if known is None else known)
         return Layout(tuple(cuts))
 
-    def _moves(self, step: Step, operands: Sequence[Shard], choice: Choice) -> bool:
+    def _moves(self, step: SizedNode, operands: Sequence[Shard], choice: Choice) -> bool:
         """Whether a cut of an operand gets lost."""
         wants = [self._wanted(step, i, operands, choice, False) for i in range(len(operands))]
         pairs = zip(operands, wants, strict=True)
         return any(set(s.layout.axes) - set(w.axes) for s, w in pairs)
 
     def _cut(
-        self, step: Step, operands: Sequence[Shard], choice: Choice, keep: bool = False
+        self, step: SizedNode, operands: Sequence[Shard], choice: Choice, keep: bool = False
     ) -> list[Shard]:
         """The node on shards of its operands."""
         n, f = step.node, step.factors
@@ -383,7 +391,7 @@ class _Walk:
             made = [self._folded(step, v, summed) for v in made]
         return [Shard(v, t, w) for v, t, w in zip(made, step.outs, layouts, strict=True)]
 
-    def _operand(self, step: Step, i: int, s: Shard, want: Layout, choice: Choice) -> Value:
+    def _operand(self, step: SizedNode, i: int, s: Shard, want: Layout, choice: Choice) -> Value:
         """Operand i in a layout, fit to be folded."""
         n, f = step.node, step.factors
         assert f is not None
@@ -403,7 +411,7 @@ class _Walk:
         return x
 
     def _moved(
-        self, step: Step, values: list[Value], choice: Choice
+        self, step: SizedNode, values: list[Value], choice: Choice
     ) -> tuple[list[Value], list[Value]]:
         """Operands that say where, counted from the shard's first element; of reads, what lies in the
         shard.
@@ -435,7 +443,7 @@ class _Walk:
         here = add(iota((n,)), mul(bind(AXIS_INDEX, axis=mesh_axis), n))
         return where(reshape(lt(here, size), shape), x, full_of((), filler, x.dtype))
 
-    def _folded(self, step: Step, x: Value, axes: Sequence[str]) -> Value:
+    def _folded(self, step: SizedNode, x: Value, axes: Sequence[str]) -> Value:
         """A fold of shards that is no sum, finished over mesh axes."""
         n = step.node
         for a in axes:
@@ -458,16 +466,16 @@ def _open() -> Builder:
     return builder
 
 
-def _is_full(step: Step) -> bool:
+def _is_full(step: SizedNode) -> bool:
     return step.node.op is full.op
 
 
-def _is_broadcast(step: Step) -> bool:
+def _is_broadcast(step: SizedNode) -> bool:
     grows = int(step.outs[0].size) > int(step.types[0].size)
     return step.factors is not None and grows and "shape" in step.params
 
 
-def _passes_partial(step: Step, operands: Sequence[Shard]) -> bool:
+def _passes_partial(step: SizedNode, operands: Sequence[Shard]) -> bool:
     """Whether a node commutes with the sums that its operands still need."""
     partial = next((s.layout.partial for s in operands if s.layout.partial), ())
     if not partial or step.factors is None:
@@ -497,7 +505,7 @@ def _is_scaled(scalar: str, operands: Sequence[Shard]) -> bool:
     return bool(first.layout.partial) and all(others)
 
 
-def _is_paddable(step: Step) -> bool:
+def _is_paddable(step: SizedNode) -> bool:
     """Whether a fold of operands that are padded with an identity is right."""
     f = step.factors
     assert f is not None
@@ -507,7 +515,7 @@ def _is_paddable(step: Step) -> bool:
     return body is not None and body.op == "arg"
 
 
-def _is_product(step: Step) -> bool:
+def _is_product(step: SizedNode) -> bool:
     """Whether the body is zero where one of the operands is."""
 
     def product(e: Any) -> bool:
@@ -517,7 +525,7 @@ def _is_product(step: Step) -> bool:
     return body is not None and product(body)
 
 
-def _identity(step: Step, t: TensorType) -> Any:
+def _identity(step: SizedNode, t: TensorType) -> Any:
     """What a fold ignores; zero in a product of several operands."""
     assert step.combine is not None
     if len(step.types) > 1:
@@ -530,7 +538,7 @@ def _identity(step: Step, t: TensorType) -> Any:
     return number
 
 
-def _for_shard(step: Step, types: Sequence[TensorType], outs: Sequence[TensorType]) -> Params:
+def _for_shard(step: SizedNode, types: Sequence[TensorType], outs: Sequence[TensorType]) -> Params:
     """The parameters of a node for a shard."""
     params, op = dict(step.params), step.node.op
     if params.get("shape") == step.outs[0].shape:

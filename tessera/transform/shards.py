@@ -21,7 +21,7 @@ class Shard:
     value: Value
     type: TensorType
     layout: Layout
-    source: Step | None = None  # how to make it in another layout without moving anything
+    source: SizedNode | None = None  # how to make it in another layout without moving anything
 
     @property
     def is_zero(self) -> bool:
@@ -34,7 +34,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Step:
+class SizedNode:
     """A node at the sizes of a call."""
 
     node: Node

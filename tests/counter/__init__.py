@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tessera.compile.driver import Driver
-from tessera.compile.executable import Executable, Step, last_of
+from tessera.compile.executable import Executable, PassResult, last_of
 from tessera.compile.passes import GRAPH, SCHEDULE, Context, Pass
 from tessera.compile.pipeline import passes_of
 from tessera.compile.target import Target, register
@@ -27,7 +27,7 @@ PASSES: tuple[Pass, ...] = (
 class CountingExecutable(Executable):
     """A program that the Schedule interpreter runs; `operations` is what the last run has computed."""
 
-    def __init__(self, graph: Graph, record: Sequence[Step], program: Program):
+    def __init__(self, graph: Graph, record: Sequence[PassResult], program: Program):
         super().__init__(graph, record)
         self.program, self.operations = program, 0
 
@@ -44,16 +44,18 @@ class CountingExecutable(Executable):
 
 
 def lowered(
-    g: Graph, record: Sequence[Step], target: str, sizes: Mapping[str, int], numerics: str,
+    g: Graph, record: Sequence[PassResult], target: str, sizes: Mapping[str, int], numerics: str,
     stop: str | None = None,
-) -> list[Step]:  # fmt: skip
+) -> list[PassResult]:  # fmt: skip
     """The record of a graph at every level, to a pass to stop at."""
     d = Driver(passes_of("counter"), Context(target, numerics, sizes), record, stop)
     d.run(g, SCHEDULE)
     return d.record
 
 
-def executable(g: Graph, record: Sequence[Step], which: str, numerics: str) -> CountingExecutable:
+def executable(
+    g: Graph, record: Sequence[PassResult], which: str, numerics: str
+) -> CountingExecutable:
     """What runs a graph after its passes."""
     whole = lowered(g, record, "counter", {}, numerics)
     return CountingExecutable(g, whole, last_of(whole, SCHEDULE))

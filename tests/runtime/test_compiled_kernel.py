@@ -11,7 +11,7 @@ from tessera.core.dtype import bool_, f32, f64, i32, i64
 from tessera.core.errors import DTypeError, OperandError, OutOfMemoryError, ShapeError
 from tessera.core.flags import override
 from tessera.core.types import TensorType
-from tessera.ir.target.cpu.entry import Program
+from tessera.ir.target.cpu.entry import LlvmFunction
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder
@@ -158,7 +158,7 @@ def test_the_program_says_what_a_launch_needs():
     assert (p.name, p.symbol, p.sizes, p.count) == ("centred", "centred", ("M", "N"), M)
     assert [str(x) for x in p.parameters] == ["x: f32[M,N]", "y: f32[M,N]"]
     assert [x.writable for x in p.parameters] == [False, True]
-    assert isinstance(p, Program)
+    assert isinstance(p, LlvmFunction)
 
 
 def test_no_instances_is_no_work():

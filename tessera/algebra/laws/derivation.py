@@ -38,7 +38,7 @@ LARGEST = 64  # sizes up to which a step is evaluated exactly
 
 
 @dataclass(frozen=True)
-class Step:
+class LawStep:
     """A law that was applied at one place of a term."""
 
     law: Law | str
@@ -62,7 +62,7 @@ class Derivation(Pictured):
     """The steps from one operator to another, with the number of columns that costs are for."""
 
     start: Operator
-    steps: tuple[Step, ...]
+    steps: tuple[LawStep, ...]
     columns: float | None  # None: the matrix is wanted
     assumed: dict[int, frozenset[str]]  # what is known of leaves, by identity
 
@@ -97,7 +97,7 @@ class Derivation(Pictured):
         """Evaluate both sides of every step exactly; how many were small enough to be decided."""
         return sum(self._decided(s, Random(seed + i)) for i, s in enumerate(self.steps))
 
-    def _decided(self, s: Step, rng: Random) -> bool:
+    def _decided(self, s: LawStep, rng: Random) -> bool:
         if max(*s.before.shape, *s.after.shape) > LARGEST:
             return False
         for _ in range(3):
@@ -176,11 +176,11 @@ _BY_NAME = {law.name: law for law in LAWS}
 def _step(
     terms: list[Operator], name: str, forward: bool, path: list[int], before: int, after: int,
     whole: int, conditions: list[str],
-) -> Step:  # fmt: skip
+) -> LawStep:  # fmt: skip
     if name != COMMUTE and name not in _BY_NAME:
         raise OperandError(f"derivation: there is no law {name!r}")
     law = _BY_NAME.get(name, name)
-    return Step(
+    return LawStep(
         law, forward, tuple(path), terms[before], terms[after], terms[whole], tuple(conditions)
     )
 
@@ -218,7 +218,7 @@ def replaced(a: Operator, path: Path, new: Operator) -> Operator:
     return Operator(a.kind, parts, a.data, a.static)
 
 
-def _leads(s: Step, assumed: dict[int, frozenset[str]]) -> bool:
+def _leads(s: LawStep, assumed: dict[int, frozenset[str]]) -> bool:
     """Whether the law, applied anew to one side alone, gives the other."""
     if isinstance(s.law, str):
         return s.law == COMMUTE and sorted(map(id, s.before.parts)) == sorted(
@@ -245,7 +245,7 @@ def known(a: Operator, assumed: dict[int, frozenset[str]]) -> Operator:
 # Exact instances of terms -----------------------------------------------------------------------
 
 
-def _numbers(s: Step) -> Numbers:
+def _numbers(s: LawStep) -> Numbers:
     """Numbers in which both sides can be evaluated: with roots of unity, or series, as they need."""
     kinds = {a.kind: a for t in (s.before, s.after) for a in _walk(t)}
     if "function" in kinds:

@@ -28,7 +28,7 @@ class Reason(NamedTuple):
     forward: bool = True  # from the left side of the law to the right one
 
 
-class Step(NamedTuple):
+class TermRewrite(NamedTuple):
     """One law applied at one place: the part of a term at `path` goes from `before` to `after`."""
 
     path: Path
@@ -292,7 +292,7 @@ class EGraph:
             path.append(edge[0])
         return path
 
-    def steps(self, a: int, b: int) -> Iterator[Step]:
+    def steps(self, a: int, b: int) -> Iterator[TermRewrite]:
         """The laws that lead from one term to an equal one, each with its place."""
         if a == b:
             return
@@ -307,9 +307,9 @@ class EGraph:
             assert edge is not None
             yield from self._edge(edge[0], n, Reason(edge[1].law, not edge[1].forward))
 
-    def _edge(self, a: int, b: int, reason: Reason) -> Iterator[Step]:
+    def _edge(self, a: int, b: int, reason: Reason) -> Iterator[TermRewrite]:
         if reason.law is not None:
-            yield Step((), reason.law, reason.forward, a, b)
+            yield TermRewrite((), reason.law, reason.forward, a, b)
             return
         left, right = self.children[a], self.children[b]
         if self.terms[a].kind == "plus":
@@ -319,7 +319,7 @@ class EGraph:
             swapped = tuple(left[moved[i]] for i in range(len(right)))
             if swapped != left:
                 middle = self._reordered(a, swapped)
-                yield Step((), COMMUTE, True, a, middle)
+                yield TermRewrite((), COMMUTE, True, a, middle)
                 left = swapped
         for i, (x, y) in enumerate(zip(left, right, strict=True)):
             for s in self.steps(x, y):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.algebra.apply import as_operator
 from tessera.algebra.laws.cost import seconds, total_cost
-from tessera.algebra.laws.derivation import Derivation, Step, replaced
+from tessera.algebra.laws.derivation import Derivation, LawStep, replaced
 from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.extract import EPSILON, Extractor
 from tessera.algebra.laws.form import realised, symbolic
@@ -86,13 +86,13 @@ def _with_flags(a: Operator, known: dict[int, frozenset[str]]) -> Operator:
 
 def _derivation(g: EGraph, start: int, best: int, columns: float | None) -> Derivation:
     """The steps from one term to another, without detours that come back to where they were."""
-    wholes, steps = [g.terms[start]], list[Step]()
+    wholes, steps = [g.terms[start]], list[LawStep]()
     seen = {g.add(wholes[0]): 0}
     for s in list(g.steps(start, best)):
         before, after = g.terms[s.before], g.terms[s.after]
         whole = replaced(wholes[-1], s.path, after)
         conditions = tuple(map(str, s.law.given)) if isinstance(s.law, Law) else ()
-        steps.append(Step(s.law, s.forward, s.path, before, after, whole, conditions))
+        steps.append(LawStep(s.law, s.forward, s.path, before, after, whole, conditions))
         wholes.append(whole)
         at = seen.setdefault(g.add(whole), len(steps))
         if at < len(steps):

@@ -14,7 +14,7 @@ from tessera.compile.code import Code
 from tessera.compile.cpu.forms import form_of, sizes_of
 from tessera.compile.cpu.nests import identity
 from tessera.compile.driver import Driver
-from tessera.compile.executable import Step
+from tessera.compile.executable import PassResult
 from tessera.compile.passes import SCHEDULE, TARGET, TILE, Context
 from tessera.compile.pipeline import passes_of
 from tessera.core.during import During
@@ -35,7 +35,9 @@ from tessera.runtime.pool import pool_source
 __all__ = ["build", "emit_llvm", "form_of", "identity", "lowered", "schedule_of", "sizes_of"]
 
 
-def build(g: Graph, context: Context, record: Iterable[Step] = ()) -> tuple[Image, list[Step]]:
+def build(
+    g: Graph, context: Context, record: Iterable[PassResult] = ()
+) -> tuple[Image, list[PassResult]]:
     """The artefact of a graph, whose machine code is in memory and on disk afterwards, and the record.
 
     Kernels have the nests that the tuner found for them, at the sizes of the context if it has any.
@@ -53,9 +55,9 @@ def build(g: Graph, context: Context, record: Iterable[Step] = ()) -> tuple[Imag
 
 
 def lowered(
-    g: Graph, record: Iterable[Step], target: str, sizes: Mapping[str, int], numerics: str,
+    g: Graph, record: Iterable[PassResult], target: str, sizes: Mapping[str, int], numerics: str,
     stop: str | None = None,
-) -> list[Step]:  # fmt: skip
+) -> list[PassResult]:  # fmt: skip
     """The record of a graph at every level, of which no machine code is built, to a pass to stop at."""
     passes = [p for p in passes_of("cpu") if p.name != "build"]
     d = Driver(passes, Context(target, numerics, sizes), record, stop)

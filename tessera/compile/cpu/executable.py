@@ -12,7 +12,7 @@ import numpy as np
 
 from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
-from tessera.compile.executable import Executable, Step, last_of, tell_unused
+from tessera.compile.executable import Executable, PassResult, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
 from tessera.core.constraints import solve
@@ -48,7 +48,7 @@ _schedule_of = Deferred("tessera.compile.cpu.build:schedule_of")
 
 
 def executable(
-    graph: Graph, record: Sequence[Step], numerics: str = "deterministic"
+    graph: Graph, record: Sequence[PassResult], numerics: str = "deterministic"
 ) -> MachineExecutable:
     """What runs a graph: its artefact from the disk if it is there, otherwise built and kept.
 
@@ -75,7 +75,7 @@ class MachineExecutable(Executable):
     """
 
     def __init__(
-        self, graph: Graph, record: Sequence[Step], image: Image, numerics: str = "deterministic",
+        self, graph: Graph, record: Sequence[PassResult], image: Image, numerics: str = "deterministic",
         kernels: list[CompiledKernel] | None = None, captured: Sequence[Array] = (),
     ):  # fmt: skip
         self.graph, self.record, self.image = graph, tuple(record), image
@@ -103,17 +103,17 @@ class MachineExecutable(Executable):
         return {**self._regions, **loops}
 
     @property
-    def full_record(self) -> tuple[Step, ...]:
+    def full_record(self) -> tuple[PassResult, ...]:
         """The record of every level."""
         if all(s.level != TARGET for s in self.record):
             self.record = tuple(_lowered(self.graph, self.record, "cpu", {}, self.numerics))
         return self.record
 
-    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
+    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[PassResult, ...]:
         """The record of every level for inputs of these shapes."""
         return self.full_record
 
-    def record_for(self, sizes: Mapping[str, int]) -> tuple[Step, ...]:
+    def record_for(self, sizes: Mapping[str, int]) -> tuple[PassResult, ...]:
         """The record of the program that runs at these sizes, which may have nests of its own."""
         found = self._variant_at(sizes)
         return self.full_record if found is None else found.record
@@ -305,7 +305,7 @@ class _Variant:
 
     image: Image
     kernels: list[CompiledKernel]
-    record: tuple[Step, ...]
+    record: tuple[PassResult, ...]
 
 
 def _kernels_of(image: Image) -> list[CompiledKernel]:

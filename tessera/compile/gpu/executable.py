@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from tessera.compile.cpu.executable import executable as on_the_host
-from tessera.compile.executable import Executable, Step, last_of, tell_unused
+from tessera.compile.executable import Executable, PassResult, last_of, tell_unused
 from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
 from tessera.compile.gpu import control, libraries
 from tessera.compile.gpu.clock import Timed
@@ -49,13 +49,15 @@ class GpuExecutable(Executable):
 
     _last: tuple[Any, GpuProgram | None] = (None, None)  # of those that are prepared
 
-    def __init__(self, graph: Graph, record: Sequence[Step], index: int = 0, kind: str = "cuda"):
+    def __init__(
+        self, graph: Graph, record: Sequence[PassResult], index: int = 0, kind: str = "cuda"
+    ):
         self.gpu = gpu(index, kind)
         self._begin(graph, record)
         self._constants: list[DeviceArray] | None = None
         self._regions: dict[Graph, GpuExecutable] = {}
 
-    def _begin(self, graph: Graph, record: Sequence[Step]) -> None:
+    def _begin(self, graph: Graph, record: Sequence[PassResult]) -> None:
         """Take the graph as far as a program for all sizes goes."""
         self.graph = graph
         self.record = tuple(symbolic_schedule(graph, self.place, record))
@@ -164,7 +166,7 @@ class GpuExecutable(Executable):
             found = self._lowered[key] = lower_at(self.schedule, context, self.record)
         return found
 
-    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Step, ...]:
+    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[PassResult, ...]:
         """The record of every level for inputs of these shapes."""
         return tuple(self._image_at(shapes).driver.record)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tessera.compile.code import Code
 from tessera.compile.driver import Driver
-from tessera.compile.executable import Step
+from tessera.compile.executable import PassResult
 from tessera.compile.gpu import kept
 from tessera.compile.gpu.device_program import DeviceProgram, Laid, Parts
 from tessera.compile.gpu.lower_steps import Attention, Written
@@ -100,8 +100,8 @@ def roles_on(device: tuple[str, Any, int]) -> bool:
 
 
 def symbolic_schedule(
-    g: Graph, target: str, record: Iterable[Step] = (), stop: str | None = None
-) -> list[Step]:
+    g: Graph, target: str, record: Iterable[PassResult] = (), stop: str | None = None
+) -> list[PassResult]:
     """The record of a graph to the last pass that serves all sizes."""
     before, _ = split_at_sizes(passes_of(target))
     d = Driver(before, Context(target), record, stop)
@@ -110,7 +110,7 @@ def symbolic_schedule(
 
 
 def lower_at(
-    p: Program, context: Context, record: Iterable[Step] = (), stop: str | None = None
+    p: Program, context: Context, record: Iterable[PassResult] = (), stop: str | None = None
 ) -> GpuImage:
     """A program at the sizes of the context, through the rest of the passes."""
     _, after = split_at_sizes(passes_of(context.target))

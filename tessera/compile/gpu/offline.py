@@ -8,7 +8,7 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tessera.compile.executable import Step, last_of
+from tessera.compile.executable import PassResult, last_of
 from tessera.compile.gpu import libraries
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.gpu.kept import decompose_rest
@@ -59,7 +59,7 @@ def target_named(kind: str, name: str) -> Device:
 
 
 def offline_program(
-    g: Graph, device: Device, sizes: Mapping[str, int], record: Sequence[Step] = ()
+    g: Graph, device: Device, sizes: Mapping[str, int], record: Sequence[PassResult] = ()
 ) -> OfflineProgram:
     """A graph after its passes, compiled for a device that need not be there, at known sizes."""
     target = device[0]
@@ -182,7 +182,7 @@ class OfflineProgram(GpuProgram):
 class OfflineExecutable(GpuExecutable):
     """A program that is compiled for a GPU by name."""
 
-    def __init__(self, graph: Graph, record: Sequence[Step], kind: str, name: str):
+    def __init__(self, graph: Graph, record: Sequence[PassResult], kind: str, name: str):
         self.kind, self.name = kind, name
         self.target = target_named(kind, name)
         self._begin(graph, record)
@@ -229,7 +229,7 @@ class OfflineExecutable(GpuExecutable):
         return self.program_at(shapes).images()
 
 
-def executable(g: Graph, record: Sequence[Step], kind: str, which: str) -> GpuExecutable:
+def executable(g: Graph, record: Sequence[PassResult], kind: str, which: str) -> GpuExecutable:
     """What runs a graph on a device that `which` numbers, or shows it for an architecture that it names."""
     if (which or "0").isdecimal():
         return GpuExecutable(g, record, int(which or 0), kind)
@@ -237,8 +237,8 @@ def executable(g: Graph, record: Sequence[Step], kind: str, which: str) -> GpuEx
 
 
 def lowered(
-    g: Graph, record: Sequence[Step], target: str, sizes: Mapping[str, int], numerics: str, stop: str | None
-) -> list[Step]:  # fmt: skip
+    g: Graph, record: Sequence[PassResult], target: str, sizes: Mapping[str, int], numerics: str, stop: str | None
+) -> list[PassResult]:  # fmt: skip
     """The record of a graph at every level to the pass to stop at, for a device or an architecture."""
     kind, _, which = target.partition(":")
     named = not (which or "0").isdecimal()
@@ -247,5 +247,5 @@ def lowered(
     if any(s.name == stop for s in steps):
         return steps
     context = context_of(target, device, sizes, frozenset())
-    made: list[Step] = lower_at(last_of(steps, SCHEDULE), context, steps, stop).driver.record
+    made: list[PassResult] = lower_at(last_of(steps, SCHEDULE), context, steps, stop).driver.record
     return made

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compile.executable import Executable, Step
+from tessera.compile.executable import Executable, PassResult
 from tessera.compile.fallback import BY_OPS, Task, Way
 from tessera.core.device import Device
 from tessera.ir.graph.interp import execute
@@ -23,7 +23,7 @@ ON_THE_HOST = "on the host, where its operands travel"
 class PlainOnGpu(Executable):
     """A graph as it was traced, each op by itself on the device."""
 
-    def __init__(self, graph: Graph, record: Sequence[Step], place: Device):
+    def __init__(self, graph: Graph, record: Sequence[PassResult], place: Device):
         self.kernel_of = partial(_kernel, place)
         super().__init__(graph, record)
 
@@ -41,7 +41,7 @@ def _kernel(
 class OnTheHost(Executable):
     """A graph that the host runs op by op; what it makes goes to the device."""
 
-    def __init__(self, graph: Graph, record: Sequence[Step], place: Gpu):
+    def __init__(self, graph: Graph, record: Sequence[PassResult], place: Gpu):
         self.graph, self.record, self.gpu = graph, tuple(record), place
 
     def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
@@ -57,7 +57,7 @@ def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
     if not (which or "0").isdecimal():
         return ()
     index = int(which or 0)
-    g, record = task.program, (Step("trace", 0.0, task.program),)
+    g, record = task.program, (PassResult("trace", 0.0, task.program),)
     by_ops = (BY_OPS, lambda: PlainOnGpu(g, record, Device(kind, index)))
     here = (ON_THE_HOST, lambda: OnTheHost(g, record, gpu(index, kind)))
     return (by_ops, here) if len(g.nodes) > 1 else (here,)  # one op is by itself already

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from tessera.compile import compile_graph
-from tessera.compile.executable import Executable, Step
+from tessera.compile.executable import Executable, PassResult
 from tessera.compile.mesh.array import ShardedArray, block_shape
 from tessera.core.constraints import solve
 from tessera.core.device import Device
@@ -36,7 +36,7 @@ Compile = Callable[[Graph], Executable]
 Key = tuple[tuple[tuple[int, ...], Layout], ...]
 
 
-def executable(graph: Graph, record: Sequence[Step], which: str, numerics: str) -> Executable:
+def executable(graph: Graph, record: Sequence[PassResult], which: str, numerics: str) -> Executable:
     """The program of a graph on the mesh of this number."""
     mesh = mesh_of(Device("mesh", int(which)))
     return MeshExecutable(graph, record, mesh, lambda g: compile_graph(g, flags().target, numerics))
@@ -60,7 +60,7 @@ class PlansMemory(Protocol):
 
 
 @dataclass(frozen=True)
-class Program:
+class MeshProgram:
     """A program for inputs in some layouts."""
 
     parts: Partitioned
@@ -70,12 +70,12 @@ class Program:
 class MeshExecutable(Executable):
     """A graph on whole tensors, run on a mesh."""
 
-    def __init__(self, graph: Graph, record: Sequence[Step], mesh: Mesh, compile: Compile):
+    def __init__(self, graph: Graph, record: Sequence[PassResult], mesh: Mesh, compile: Compile):
         self.graph, self.record, self.mesh = graph, tuple(record), mesh
         self._captured = [v.storage for v in graph.captured if v.storage is not None]
         self._plan, self._sized = None, {}
         self._compile = compile
-        self._programs: dict[Key, Program] = {}
+        self._programs: dict[Key, MeshProgram] = {}
         self._inlined = inline_all(graph)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
@@ -91,7 +91,7 @@ class MeshExecutable(Executable):
         """What a program is made for: the shape and layout of each input and each captured tensor."""
         return tuple((x.shape, _layout(x)) for x in (*inputs, *self._captured))
 
-    def program(self, key: Key) -> Program:
+    def program(self, key: Key) -> MeshProgram:
         """The program for inputs of these shapes and layouts."""
         found = self._programs.get(key)
         if found is None:
@@ -104,12 +104,12 @@ class MeshExecutable(Executable):
         pairs = [(str(v), v.shape, s) for v, (s, _) in zip(g.inputs, key, strict=True)]
         return partition(g, [layout for _, layout in key], self.mesh, solve(pairs, g.guards))
 
-    def _made(self, key: Key) -> Program:
+    def _made(self, key: Key) -> MeshProgram:
         parts = self.partitioned(key)
         cuts = [frozenset(layout.axes) for _, layout in key]
         check_matched(parts.graph, cuts)
         warn_of_gathers(parts.inserted)
-        return Program(parts, self._compile(self._of_rank(parts, key, placement(self.mesh))))
+        return MeshProgram(parts, self._compile(self._of_rank(parts, key, placement(self.mesh))))
 
     def _of_rank(self, parts: Partitioned, key: Key, place: Placement) -> Graph:
         """The program of the rank that owns this part of the mesh."""

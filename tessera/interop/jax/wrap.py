@@ -28,14 +28,14 @@ from tessera.ops.creation import zeros
 Flat = Callable[..., list[Value]]  # a function of flat tensors
 
 
-class Program:
+class JaxProgram:
     """A function of flat tensors and the programs that are made of it."""
 
     def __init__(self, f: Flat, name: str):
         self.f, self.name = f, name
         self.run = jit(f)
         self._types: dict[Any, list[TensorType]] = {}
-        self._made: dict[Any, Program] = {}
+        self._made: dict[Any, JaxProgram] = {}
 
     def types(self, avals: Sequence[Any]) -> list[TensorType]:
         """The types of the results for arguments of these shapes and dtypes."""
@@ -52,15 +52,15 @@ class Program:
         out = self.run(*(np.asarray(x) for x in xs))
         return [np.asarray(y).astype(_jax_dtype(y.dtype), copy=False) for y in out]
 
-    def made(self, key: Any, make: Callable[[], Flat]) -> Program:
+    def made(self, key: Any, make: Callable[[], Flat]) -> JaxProgram:
         """The program made by a transform."""
         if key not in self._made:
-            self._made[key] = Program(make(), self.name)
+            self._made[key] = JaxProgram(make(), self.name)
         return self._made[key]
 
     # Programs made of this one
 
-    def tangent(self, moved: tuple[int, ...], outs: tuple[int, ...]) -> Program:
+    def tangent(self, moved: tuple[int, ...], outs: tuple[int, ...]) -> JaxProgram:
         """(*arguments, *tangents of those that move) -> the tangents of these results."""
 
         def make() -> Flat:
@@ -80,7 +80,7 @@ class Program:
 
         return self.made(("tangent", moved, outs), make)
 
-    def transposed(self, known: tuple[int, ...], avals: tuple[Any, ...]) -> Program:
+    def transposed(self, known: tuple[int, ...], avals: tuple[Any, ...]) -> JaxProgram:
         """(*known arguments, *cotangents) -> the cotangents of the others, in which it is linear."""
 
         def make() -> Flat:
@@ -99,7 +99,7 @@ class Program:
 
         return self.made(("transposed", known, avals), make)
 
-    def batched(self, axes: tuple[int | None, ...]) -> Program:
+    def batched(self, axes: tuple[int | None, ...]) -> JaxProgram:
         """One call for all elements of a batch."""
         return self.made(("batched", axes), lambda: vmap(self.f, in_axes=axes))
 
@@ -112,23 +112,23 @@ call_p = Primitive("tessera_call")
 call_p.multiple_results = True
 
 
-def _abstract(*avals: Any, program: Program) -> Any:
+def _abstract(*avals: Any, program: JaxProgram) -> Any:
     return [
         jax.core.ShapedArray(tuple(map(int, t.shape)), _jax_dtype(t.dtype))
         for t in program.types(avals)
     ]
 
 
-def _at_once(*xs: Any, program: Program) -> Any:
+def _at_once(*xs: Any, program: JaxProgram) -> Any:
     return [jax.numpy.asarray(y) for y in program.on_host(*xs)]
 
 
-def _lowered(*xs: Any, program: Program) -> Any:
+def _lowered(*xs: Any, program: JaxProgram) -> Any:
     results = [jax.ShapeDtypeStruct(tuple(t.shape), _jax_dtype(t.dtype)) for t in program.types(xs)]
     return jax.pure_callback(program.on_host, results, *xs)
 
 
-def _jvp(primals: Any, tangents: Any, program: Program) -> Any:
+def _jvp(primals: Any, tangents: Any, program: JaxProgram) -> Any:
     outs = call_p.bind(*primals, program=program)
     moved = tuple(i for i, t in enumerate(tangents) if type(t) is not ad.Zero)
     real = tuple(k for k, y in enumerate(outs) if jax.numpy.issubdtype(y.dtype, np.inexact))
@@ -140,7 +140,7 @@ def _jvp(primals: Any, tangents: Any, program: Program) -> Any:
     ]
 
 
-def _transpose(cts: Any, *args: Any, program: Program) -> Any:
+def _transpose(cts: Any, *args: Any, program: JaxProgram) -> Any:
     known = tuple(i for i, x in enumerate(args) if not ad.is_undefined_primal(x))
     avals = tuple(
         (tuple(x.aval.shape), np.dtype(x.aval.dtype)) for x in args if ad.is_undefined_primal(x)
@@ -151,7 +151,7 @@ def _transpose(cts: Any, *args: Any, program: Program) -> Any:
     return [None if i in known else next(found) for i in range(len(args))]
 
 
-def _batch(args: Any, dims: Any, program: Program) -> Any:
+def _batch(args: Any, dims: Any, program: JaxProgram) -> Any:
     axes = tuple(dims)
     outs = call_p.bind(*args, program=program.batched(axes))
     return outs, [0] * len(outs)
@@ -169,9 +169,9 @@ batching.primitive_batchers[call_p] = _batch
 def wrap(f: Callable[..., Any]) -> Callable[..., Any]:
     """f, a function of tensors in trees, as a function of JAX arrays for jax.jit, jax.grad and jax.vmap."""
     demand_function("wrap", f)
-    programs: dict[Any, tuple[Program, list[Any]]] = {}
+    programs: dict[Any, tuple[JaxProgram, list[Any]]] = {}
 
-    def made(structure: Any) -> tuple[Program, list[Any]]:
+    def made(structure: Any) -> tuple[JaxProgram, list[Any]]:
         if structure not in programs:
             out: list[Any] = []  # the structure of the results, once f was traced
 
@@ -181,7 +181,7 @@ def wrap(f: Callable[..., Any]) -> Callable[..., Any]:
                 out[:] = [found]
                 return list(leaves)
 
-            programs[structure] = Program(flat, getattr(f, "__name__", "function")), out
+            programs[structure] = JaxProgram(flat, getattr(f, "__name__", "function")), out
         return programs[structure]
 
     @wraps(f)

@@ -35,7 +35,7 @@ class OnnxModule:
     def __init__(self, model: Model):
         self.model = model
         self._evaluator = Evaluator(model)
-        self._plans: dict[Any, plan.Plan] = {}
+        self._plans: dict[Any, plan.OnnxPlan] = {}
         self._seen: set[Any] = set()
         graph = model.graph
         self.inputs = tuple(i for i in graph.inputs if i.name not in graph.initialisers)
@@ -84,7 +84,7 @@ class OnnxModule:
         key = (tuple((k, v.type) for k, v in tensors.items()), tuple(absent), numbers)
         if fixed:  # text and sequences have no types that a program could be kept for
             return self._named(
-                plan.Plan(self._evaluator, self.model.graph, {**fixed, **absent}).eager(tensors)
+                plan.OnnxPlan(self._evaluator, self.model.graph, {**fixed, **absent}).eager(tensors)
             )
         return self._named(self._planned(key, absent, tensors))
 
@@ -93,7 +93,7 @@ class OnnxModule:
         if made is None:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            made = self._plans[key] = plan.Plan(self._evaluator, self.model.graph, absent)
+            made = self._plans[key] = plan.OnnxPlan(self._evaluator, self.model.graph, absent)
         if self._small and key not in self._seen:
             self._seen.add(key)
             return made.eager(tensors)

@@ -20,7 +20,7 @@ from tessera.lang.jit import Jitted
 _MOST_TRIES = 32  # nodes that may stop a trace before the model runs eagerly
 
 
-class Plan:
+class OnnxPlan:
     """A model for inputs of given types."""
 
     def __init__(self, evaluator: Evaluator, graph: Graph, fixed: Mapping[str, Any]):

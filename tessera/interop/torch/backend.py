@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.interop.torch.library import decompositions, part
 from tessera.interop.torch.plan import plan_of
-from tessera.interop.torch.program import Program
+from tessera.interop.torch.program import TorchProgram
 from tessera.interop.torch.report import COUNTS
 
 # Ops that have a rule of their own, though PyTorch could take them apart.
@@ -67,7 +67,7 @@ def _inference(graph_module: Any, example_inputs: Any) -> Any:
 
 def _boxed(graph_module: Any, name: str) -> Any:
     """The program of a functional graph, which takes its arguments in a list and empties that."""
-    program = Program(plan_of(graph_module), name)
+    program = TorchProgram(plan_of(graph_module), name)
 
     def run(args: list[Any]) -> list[Any]:
         given = list(args)

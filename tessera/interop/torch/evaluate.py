@@ -11,7 +11,7 @@ from tessera.core.errors import OperandError, TesseraError
 from tessera.interop.torch.exchange import from_torch
 from tessera.interop.torch.fallback import by_pytorch
 from tessera.interop.torch.library import torch
-from tessera.interop.torch.plan import Plan, Ref, Step
+from tessera.interop.torch.plan import PlanStep, Ref, TorchPlan
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.rule import RULES
 from tessera.interop.torch.sizes import arithmetic
@@ -30,7 +30,7 @@ class OpenSizeError(Exception):
         self.name, self.reason = name, reason
 
 
-def evaluate(plan: Plan, args: Sequence[Any], sizes: Mapping[str, Size]) -> list[Any]:
+def evaluate(plan: TorchPlan, args: Sequence[Any], sizes: Mapping[str, Size]) -> list[Any]:
     """The outputs of a plan for its inputs: values, sizes or None."""
     values: list[Any] = []
     given = iter(args)
@@ -44,8 +44,8 @@ def evaluate(plan: Plan, args: Sequence[Any], sizes: Mapping[str, Size]) -> list
     return [_filled(x, values) for x in plan.outputs]
 
 
-def _constant(step: Step) -> Any:
-    if isinstance(step.constant, Plan):
+def _constant(step: PlanStep) -> Any:
+    if isinstance(step.constant, TorchPlan):
         return step.constant
     if not isinstance(step.constant, torch().Tensor):
         raise OperandError(
@@ -62,7 +62,7 @@ def _filled(x: Any, values: list[Any]) -> Any:
     return [_filled(v, values) for v in x] if isinstance(x, list) else x
 
 
-def _run(step: Step, values: list[Any], sizes: Mapping[str, Size]) -> Any:
+def _run(step: PlanStep, values: list[Any], sizes: Mapping[str, Size]) -> Any:
     args = [_filled(x, values) for x in step.args]
     kwargs = {k: _filled(x, values) for k, x in step.kwargs.items()}
     name = step.call.target
@@ -94,7 +94,7 @@ def _run(step: Step, values: list[Any], sizes: Mapping[str, Size]) -> Any:
     return found
 
 
-def _graph(plan: Plan, sizes: Mapping[str, Size]) -> Any:
+def _graph(plan: TorchPlan, sizes: Mapping[str, Size]) -> Any:
     """A graph inside of a graph as a function."""
 
     def run(*xs: Any) -> tuple[Any, ...]:
@@ -103,12 +103,14 @@ def _graph(plan: Plan, sizes: Mapping[str, Size]) -> Any:
     return run
 
 
-def _cond(sizes: Mapping[str, Size], pred: Any, yes: Plan, no: Plan, operands: Any) -> Any:
+def _cond(
+    sizes: Mapping[str, Size], pred: Any, yes: TorchPlan, no: TorchPlan, operands: Any
+) -> Any:
     return op.cond(pred, _graph(yes, sizes), _graph(no, sizes), *operands)
 
 
 def _while_loop(
-    sizes: Mapping[str, Size], goes_on: Plan, body: Plan, carried: Any, others: Any = ()
+    sizes: Mapping[str, Size], goes_on: TorchPlan, body: TorchPlan, carried: Any, others: Any = ()
 ) -> Any:
     def test(xs: Any) -> Any:
         return evaluate(goes_on, [*xs, *others], sizes)[0]

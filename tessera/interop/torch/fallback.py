@@ -13,7 +13,7 @@ from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.interop.torch.exchange import array_of, tensor_of, torch_dtype
 from tessera.interop.torch.library import torch
-from tessera.interop.torch.plan import Step
+from tessera.interop.torch.plan import PlanStep
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.rule import RULES, number
 from tessera.ir.graph.ir import Value
@@ -32,7 +32,7 @@ _SHAPED = frozenset(
 
 
 def by_pytorch(
-    step: Step, args: list[Any], kwargs: dict[str, Any], sizes: Mapping[str, Size], reason: str
+    step: PlanStep, args: list[Any], kwargs: dict[str, Any], sizes: Mapping[str, Size], reason: str
 ) -> Any:
     """The results of a step that PyTorch runs, in a host call of the program."""
     name, call = step.call.target, step.call
@@ -62,7 +62,7 @@ def by_pytorch(
     return tuple(found) if _is_several(step) else found[0]
 
 
-def _checked(step: Step, args: list[Any], kwargs: dict[str, Any]) -> None:
+def _checked(step: PlanStep, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Run a step that returns nothing and raises where a condition does not hold."""
     operands: list[Value] = []
     bound = _bound((args, kwargs), operands)
@@ -79,7 +79,9 @@ def _checked(step: Step, args: list[Any], kwargs: dict[str, Any]) -> None:
     op.host_call(*operands, to=check, shapes=((),), dtypes=(bool_,))
 
 
-def _dropout(step: Step, sizes: Mapping[str, Size], x: Value, p: float, train: Any = True) -> Any:
+def _dropout(
+    step: PlanStep, sizes: Mapping[str, Size], x: Value, p: float, train: Any = True
+) -> Any:
     """x where a mask holds that PyTorch draws, over the chance of that, and the mask."""
     if train is False:
         return x, op.full(x.shape, True)
@@ -96,7 +98,7 @@ def _dropout(step: Step, sizes: Mapping[str, Size], x: Value, p: float, train: A
     return op.mul(op.mul(x, op.cast(mask, x.dtype)), scale), mask
 
 
-def _is_several(step: Step) -> bool:
+def _is_several(step: PlanStep) -> bool:
     returns: list[Any] = list(getattr(getattr(step.run, "_schema", None), "returns", ()))
     return len(returns) != 1 or "[]" in str(returns[0].type)
 

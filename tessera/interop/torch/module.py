@@ -14,7 +14,7 @@ from tessera.interop.torch.backend import table
 from tessera.interop.torch.evaluate import evaluate
 from tessera.interop.torch.exchange import array_of, is_torch
 from tessera.interop.torch.library import part, torch
-from tessera.interop.torch.plan import Plan, plan_of
+from tessera.interop.torch.plan import TorchPlan, plan_of
 from tessera.ir.graph.ir import Value
 from tessera.lang.create import asarray
 from tessera.lang.jit import Jitted
@@ -52,7 +52,7 @@ class TorchModule:
 
     def __init__(self, program: Any, name: str):
         self.name, self._program = name, program
-        self._plan: Plan = plan_of(program.graph_module)
+        self._plan: TorchPlan = plan_of(program.graph_module)
         signature = program.graph_signature
         written = sorted(signature.buffers_to_mutate.values())
         if written or signature.user_inputs_to_mutate:

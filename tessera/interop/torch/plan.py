@@ -22,7 +22,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One node: an op's call, an input, or a constant."""
 
     kind: str  # input, constant, call, output
@@ -51,19 +51,19 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TorchPlan:
     """A graph: its steps in order, what it takes and what it gives."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     inputs: tuple[Input, ...]
     outputs: tuple[Any, ...]  # Refs, numbers or None
     orders: tuple[tuple[int, ...] | None, ...]  # of the axes of outputs in memory
 
 
-def plan_of(graph_module: Any) -> Plan:
+def plan_of(graph_module: Any) -> TorchPlan:
     """The plan of a functional graph module of ATen ops."""
     numbers: dict[Any, int] = {}
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     inputs: list[Input] = []
     outputs: tuple[Any, ...] = ()
     orders: tuple[Any, ...] = ()
@@ -77,7 +77,7 @@ def plan_of(graph_module: Any) -> Plan:
         steps.append(_step(graph_module, node, numbers))
         if node.op == "placeholder":
             inputs.append(_input(node))
-    return Plan(tuple(steps), tuple(inputs), outputs, orders)
+    return TorchPlan(tuple(steps), tuple(inputs), outputs, orders)
 
 
 def _meta(x: Any) -> Any:
@@ -122,15 +122,17 @@ def _hint(s: Any) -> Any:
     return s if isinstance(s, int) else s.node.hint
 
 
-def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> Step:
+def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> PlanStep:
     if node.op == "placeholder":
-        return Step("input", node.name, _described("input", _meta(node)), None, (), {})
+        return PlanStep("input", node.name, _described("input", _meta(node)), None, (), {})
     if node.op == "get_attr":
         value: Any = graph_module
         for name in str(node.target).split("."):
             value = getattr(value, name)
         value = plan_of(value) if isinstance(value, torch().fx.GraphModule) else value
-        return Step("constant", node.name, _described("constant", None), None, (), {}, False, value)
+        return PlanStep(
+            "constant", node.name, _described("constant", None), None, (), {}, False, value
+        )
     args = tuple(_argument(x, numbers) for x in node.args)
     kwargs = {k: _argument(x, numbers) for k, x in node.kwargs.items()}
     call = _described(_name(node.target), _meta(node))
@@ -139,7 +141,7 @@ def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> Step:
     val = _meta(node)
     order = _order(val[0] if isinstance(val, list | tuple) and val else val)
     random = is_random(node.target)
-    return Step("call", node.name, call, node.target, args, kwargs, random, None, order)
+    return PlanStep("call", node.name, call, node.target, args, kwargs, random, None, order)
 
 
 def _name(target: Any) -> str:

@@ -21,7 +21,7 @@ from tessera.interop.torch.evaluate import OpenSizeError, evaluate
 from tessera.interop.torch.exchange import from_torch, to_torch
 from tessera.interop.torch.flat import owned
 from tessera.interop.torch.library import torch
-from tessera.interop.torch.plan import Input, Plan, Ref
+from tessera.interop.torch.plan import Input, Ref, TorchPlan
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.sizes import is_name
 from tessera.ir.graph.ir import Value
@@ -31,10 +31,10 @@ from tessera.lang.create import asarray
 from tessera.lang.jit import Jitted
 
 
-class Program:
+class TorchProgram:
     """A plan that runs on PyTorch's tensors."""
 
-    def __init__(self, plan: Plan, name: str):
+    def __init__(self, plan: TorchPlan, name: str):
         self.plan, self.name = plan, name
         self._tensors = [i for i, x in enumerate(plan.inputs) if x.is_tensor]
         self._sizes = [i for i, x in enumerate(plan.inputs) if not x.is_tensor]
@@ -89,7 +89,7 @@ def _are_sizes(numbers: tuple[Any, ...], tensors: list[Any]) -> bool:
 class Variant:
     """The program of a plan: for these sizes, or for all with None."""
 
-    def __init__(self, program: Program, sizes: tuple[Any, ...] | None):
+    def __init__(self, program: TorchProgram, sizes: tuple[Any, ...] | None):
         plan = program.plan
         self._plan, self._numbers = plan, sizes
         self._inputs = [x for x in plan.inputs if x.is_tensor]
@@ -199,7 +199,7 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=lambda i: order[i]))
 
 
-def _passed_through(plan: Plan) -> dict[int, int]:
+def _passed_through(plan: TorchPlan) -> dict[int, int]:
     """Outputs that are inputs, with the number of the tensor."""
     tensors: dict[int, int] = {}
     for at, step in enumerate(plan.steps):
@@ -209,7 +209,7 @@ def _passed_through(plan: Plan) -> dict[int, int]:
     return {k: tensors[x.at] for k, x in found if x.at in tensors}
 
 
-def _before(plan: Plan, at: int) -> int:
+def _before(plan: TorchPlan, at: int) -> int:
     """How many inputs before a step are no tensors."""
     kinds = iter(plan.inputs)
     return sum(not next(kinds).is_tensor for s in plan.steps[:at] if s.kind == "input")

@@ -164,16 +164,16 @@ class Region:
 
     def __init__(self, g: Graph, env: dict[str, int] | None, kernel_of: KernelOf):
         self._graph, self._env, self._kernel_of = g, env, kernel_of
-        self._plan: Plan | None = None
+        self._plan: SlotPlan | None = None
         self.types = [v.type.substitute(env or {}) for v in g.outputs]
 
     def __call__(self, *xs: Array) -> list[Array]:
         if self._plan is None:
-            self._plan = Plan(self._graph, self._env, self._kernel_of)
+            self._plan = SlotPlan(self._graph, self._env, self._kernel_of)
         return self._plan.run(xs)
 
 
-class Plan:
+class SlotPlan:
     """A graph of static shapes as a list of steps over numbered slots."""
 
     __slots__ = ("arity", "count", "locations", "nodes", "outputs", "steps")
@@ -277,7 +277,7 @@ def reference(
 
 def specialise(
     g: Graph, shapes: Sequence[tuple[int, ...]], kernel_of: KernelOf = reference
-) -> Plan:
+) -> SlotPlan:
     """The plan of a graph with symbolic sizes at the sizes of a call."""
     names = [
         g.input_names[i] if i < len(g.input_names) else f"input {i}" for i in range(len(g.inputs))
@@ -285,14 +285,14 @@ def specialise(
     env = solve(
         [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)], g.guards
     )
-    return Plan(g, env, kernel_of)
+    return SlotPlan(g, env, kernel_of)
 
 
 def interpret(g: Graph, inputs: Sequence[Array], kernel_of: KernelOf = reference) -> list[Array]:
     """The outputs of a graph by the references of its ops; captured tensors need not be given."""
     xs = [*inputs, *(v.storage for v in g.captured if v.storage is not None)]
     plan = (
-        Plan(g, None, kernel_of)
+        SlotPlan(g, None, kernel_of)
         if g.static
         else specialise(g, [np.shape(x) for x in xs], kernel_of)
     )

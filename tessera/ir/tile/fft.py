@@ -18,7 +18,7 @@ from functools import cached_property
 
 from tessera.core.dims import Size, product, smaller
 from tessera.core.dtype import DType
-from tessera.core.fourier import Pass, Plan, factor_of, small, split
+from tessera.core.fourier import FourierPass, FourierPlan, factor_of, small, split
 from tessera.core.pairs import Pair
 from tessera.core.processor import transform_vector
 from tessera.core.tables import fourier_table
@@ -124,8 +124,8 @@ class Transform:
         return self.kind in ("rfft", "irfft") and self.n % 2 == 0
 
     @cached_property
-    def plan(self) -> Plan:
-        return Plan(self.n // 2, True) if self.halved else Plan(self.n)
+    def plan(self) -> FourierPlan:
+        return FourierPlan(self.n // 2, True) if self.halved else FourierPlan(self.n)
 
     @property
     def layout(self) -> str:
@@ -415,7 +415,7 @@ class TransformWriter:
             self.one_pass(p)
             self.here, self.there = self.there, self.here
 
-    def one_pass(self, p: Pass) -> None:
+    def one_pass(self, p: FourierPass) -> None:
         """From here to there."""
         if p.count == 1:
             self.row(p, 0)
@@ -423,7 +423,7 @@ class TransformWriter:
         with self.b.loop(0, p.count) as loop:
             self.row(p, loop.variable)
 
-    def row(self, p: Pass, i: Size) -> None:
+    def row(self, p: FourierPass, i: Size) -> None:
         """The small transforms that share their roots."""
         first, count = p.roots + i * (p.radix - 1), p.radix - 1 if p.count > 1 else 0
         roots = [self.root(first + k) for k in range(count)]
@@ -442,7 +442,13 @@ class TransformWriter:
         return Pair(*(self.real(self.b, t) for t in parts))
 
     def butterfly(
-        self, p: Pass, i: Size, q: Size, roots: Sequence[Pair], width: int, lanes: Lanes | None
+        self,
+        p: FourierPass,
+        i: Size,
+        q: Size,
+        roots: Sequence[Pair],
+        width: int,
+        lanes: Lanes | None,
     ) -> None:
         places = ((i + p.count * j) * p.stride + q for j in range(p.radix))
         x = [self.get(self.here, place, width, lanes) for place in places]

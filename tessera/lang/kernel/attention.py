@@ -15,7 +15,7 @@ from tessera.core.dims import Size
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Tile
 from tessera.lang.kernel.compute import squeezed, wide
-from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.table import IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
@@ -27,7 +27,7 @@ _LOG2E = float(np.float32(1 / _LN2)), 1 / _LN2 - float(np.float32(1 / _LN2))
 @intrinsic(
     lambda s, rows, cols, offset=0: np.where(cols <= rows + offset, s, -np.inf), updates=True
 )
-def mask_causal(p: Program, s: Any, rows: Any, cols: Any) -> TileValue:
+def mask_causal(p: IntrinsicContext, s: Any, rows: Any, cols: Any) -> TileValue:
     """Scores in which a row sees no later column: the last row sees the last column.
 
     As a statement it changes the scores.
@@ -59,7 +59,7 @@ class RowSums(TileValue):
 
 
 @intrinsic()
-def softmax_online(p: Program, s: Any) -> tuple[TileValue, TileValue, TileValue]:
+def softmax_online(p: IntrinsicContext, s: Any) -> tuple[TileValue, TileValue, TileValue]:
     """Of a block of scores: exp(s - m), what m is for each row, and the sums of the rows.
 
     m is the largest score, or the multiple of log(2) next to it.
@@ -107,7 +107,7 @@ def _finite(w: KernelWriter, m: Any) -> Any:
 
 @intrinsic()
 def softmax_accumulate(
-    p: Program, acc: Any, m: Any, l: Any, e: Any, v: Any, m_c: Any, l_c: Any
+    p: IntrinsicContext, acc: Any, m: Any, l: Any, e: Any, v: Any, m_c: Any, l_c: Any
 ) -> tuple[TileValue, TileValue, TileValue]:
     """Join a block to what came before: the sum of values, what rows are scaled by, the sums of rows."""
     w, e = p.w, p.w.tile(e)

@@ -17,14 +17,14 @@ from tessera.core.dtype import DType, bool_
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Memory, Tile
 from tessera.lang.kernel.scratch import cut, keep, put, whole
-from tessera.lang.kernel.table import Program
+from tessera.lang.kernel.table import IntrinsicContext
 from tessera.lang.kernel.values import Axes, Axis, KernelError, TileValue
 
 
 class Lines:
     """Tiles of one shape, cut along an axis."""
 
-    def __init__(self, p: Program, xs: Any, axis: int, name: str):
+    def __init__(self, p: IntrinsicContext, xs: Any, axis: int, name: str):
         self.p, self.single = p, not isinstance(xs, tuple | list)
         given = [p.w.tile(x) for x in ((xs,) if self.single else xs)]
         if not given:
@@ -104,7 +104,7 @@ class Lines:
         return [*self.at(first), w.b.full(bool_, (), False)], False
 
 
-def fold_by(p: Program, xs: Any, f: Any, axis: int, keepdims: bool, init: Any) -> Any:
+def fold_by(p: IntrinsicContext, xs: Any, f: Any, axis: int, keepdims: bool, init: Any) -> Any:
     """A fold along an axis by a function."""
     lines = Lines(p, xs, axis, "reduce")
     state, done = lines.start(init, 0)
@@ -116,7 +116,7 @@ def fold_by(p: Program, xs: Any, f: Any, axis: int, keepdims: bool, init: Any) -
     return out[0] if lines.single else tuple(out)
 
 
-def _expanded(p: Program, x: TileValue, axis: int) -> TileValue:
+def _expanded(p: IntrinsicContext, x: TileValue, axis: int) -> TileValue:
     axes, pads = list(x.axes), list(x.pads)
     axes.insert(axis, None)
     pads.insert(axis, None)
@@ -124,7 +124,7 @@ def _expanded(p: Program, x: TileValue, axis: int) -> TileValue:
 
 
 def scan_by(
-    p: Program, xs: Any, f: Any, axis: int, reverse: bool, exclusive: bool, init: Any
+    p: IntrinsicContext, xs: Any, f: Any, axis: int, reverse: bool, exclusive: bool, init: Any
 ) -> Any:
     """The folds up to each element along an axis, or of those before it, by a function."""
     if exclusive and init is None:

@@ -15,7 +15,7 @@ from tessera.core.evaluate import identity
 from tessera.core.scalar import SCALARS
 from tessera.lang.kernel.by_function import fold_by, scan_by
 from tessera.lang.kernel.parts import permuted
-from tessera.lang.kernel.table import INTRINSICS, Program, intrinsic
+from tessera.lang.kernel.table import INTRINSICS, IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
 from tessera.lang.kernel.within import starts_inside
 from tessera.lang.kernel.writer import KernelWriter
@@ -31,7 +31,7 @@ _ELSEWHERE = ("where", "real", "imag", "conj", "logaddexp", "philox_low", "philo
 def _elementwise(scalar: str) -> None:
     row = SCALARS[scalar]
 
-    def emit(p: Program, *xs: Any) -> Any:
+    def emit(p: IntrinsicContext, *xs: Any) -> Any:
         if len(xs) != row.arity:
             raise KernelError(f"{scalar}: got {len(xs)} operands, expected {row.arity}")
         return p.w.apply(scalar, *xs)
@@ -46,7 +46,7 @@ for _name in SCALARS:
 
 
 @intrinsic(np.where)
-def where(p: Program, condition: Any, x: Any, y: Any) -> Any:
+def where(p: IntrinsicContext, condition: Any, x: Any, y: Any) -> Any:
     """x where a condition holds, y elsewhere."""
     if isinstance(condition, bool):
         chosen = x if condition else y
@@ -63,7 +63,7 @@ def _alike(x: Any, y: Any) -> bool:
 
 
 @intrinsic(np.logaddexp)
-def logaddexp(p: Program, x: Any, y: Any) -> Any:
+def logaddexp(p: IntrinsicContext, x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)) without overflow."""
     apply = p.w.apply
     apart = apply("neg", apply("abs", apply("sub", x, y)))
@@ -73,7 +73,7 @@ def logaddexp(p: Program, x: Any, y: Any) -> Any:
 
 
 @intrinsic(lambda x, dtype: x.astype(dtype))
-def cast(p: Program, x: Any, dtype: Any) -> TileValue:
+def cast(p: IntrinsicContext, x: Any, dtype: Any) -> TileValue:
     """A tile in another dtype, rounded to nearest."""
     return p.w.cast(p.w.tile(x), as_dtype(dtype))
 
@@ -86,14 +86,14 @@ def _dot_reference(a: Any, b: Any, acc: Any = 0) -> Any:
 
 
 @intrinsic(_dot_reference)
-def dot(p: Program, a: Any, b: Any, acc: Any = None) -> TileValue:
+def dot(p: IntrinsicContext, a: Any, b: Any, acc: Any = None) -> TileValue:
     """The product of two matrices, added to acc: one chain of fused multiply-adds for each element."""
     start = None if acc is None else p.w.tile(acc)
     return p.w.dot(p.w.tile(a), p.w.tile(b), start)
 
 
 @intrinsic(_dot_reference)
-def mma(p: Program, a: Any, b: Any, acc: Any) -> TileValue:
+def mma(p: IntrinsicContext, a: Any, b: Any, acc: Any) -> TileValue:
     """As dot, with a sum to add to."""
     return p.w.dot(p.w.tile(a), p.w.tile(b), p.w.tile(acc))
 
@@ -129,7 +129,7 @@ _FOLDS: dict[str, tuple[str, Any]] = {  # the scalar op, and NumPy's function
 }  # fmt: skip
 
 
-def _folded(p: Program, x: Any, how: Any, axis: Any, keepdims: bool) -> TileValue:
+def _folded(p: IntrinsicContext, x: Any, how: Any, axis: Any, keepdims: bool) -> TileValue:
     if how not in _FOLDS:
         raise KernelError(f"reduce: got {how!r}, expected one of {', '.join(_FOLDS)}")
     scalar, t = _FOLDS[how][0], p.w.tile(x)
@@ -167,7 +167,12 @@ def _reduce_reference(x: Any, how: str, axis: Any = None, keepdims: bool = False
 
 @intrinsic(_reduce_reference)
 def reduce(
-    p: Program, x: Any, how: Any = "add", axis: Any = None, keepdims: bool = False, init: Any = None
+    p: IntrinsicContext,
+    x: Any,
+    how: Any = "add",
+    axis: Any = None,
+    keepdims: bool = False,
+    init: Any = None,
 ) -> Any:
     """A fold along axes, or all of them, without what lies past the end of a tensor.
 
@@ -181,13 +186,13 @@ def reduce(
     return fold_by(p, x, _function(p, how), axis, keepdims, init)
 
 
-def _function(p: Program, how: Any) -> Any:
+def _function(p: IntrinsicContext, how: Any) -> Any:
     """What combines two elements: a scalar op by its name, or a function."""
     return INTRINSICS[RENAMED.get(_FOLDS[how][0], _FOLDS[how][0])] if isinstance(how, str) else how
 
 
 def _fold_named(name: str) -> None:
-    def emit(p: Program, x: Any, axis: Any = None, keepdims: bool = False) -> TileValue:
+    def emit(p: IntrinsicContext, x: Any, axis: Any = None, keepdims: bool = False) -> TileValue:
         return _folded(p, x, name, axis, keepdims)
 
     def reference(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -201,7 +206,7 @@ for _name in ("sum", "prod", "max", "min", "any", "all"):
     _fold_named(_name)
 
 
-def _count(p: Program, x: TileValue, axes: Sequence[int]) -> Any:
+def _count(p: IntrinsicContext, x: TileValue, axes: Sequence[int]) -> Any:
     """How many elements a fold is over, those of the tensor alone."""
     count: Any = 1
     for a in axes:
@@ -214,7 +219,7 @@ def _count(p: Program, x: TileValue, axes: Sequence[int]) -> Any:
     return count
 
 
-def _inside(p: Program, x: TileValue, axis: int) -> TileValue:
+def _inside(p: IntrinsicContext, x: TileValue, axis: int) -> TileValue:
     """How many elements of a block lie inside of the tensor."""
     place = x.axes[axis]
     assert place is not None
@@ -231,7 +236,7 @@ def _inside(p: Program, x: TileValue, axis: int) -> TileValue:
 
 
 @intrinsic(np.mean)
-def mean(p: Program, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def mean(p: IntrinsicContext, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """The mean along axes, of the elements that a tensor has."""
     t = p.w.tile(x)
     t = t if t.dtype.kind == "f" else p.w.cast(t, f32)
@@ -240,7 +245,7 @@ def mean(p: Program, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 def _arg(name: str, largest: str, reference: Callable[..., Any]) -> None:
-    def emit(p: Program, x: Any, axis: int = -1, keepdims: bool = False) -> TileValue:
+    def emit(p: IntrinsicContext, x: Any, axis: int = -1, keepdims: bool = False) -> TileValue:
         t = p.w.tile(x)
         (a,) = _axes(t, axis)
         t = p.w.masked(t, a, identity(largest, t.dtype))
@@ -272,7 +277,7 @@ def _scan_reference(x: Any, how: str = "add", axis: int = -1) -> Any:
 
 @intrinsic(_scan_reference)
 def scan(
-    p: Program, x: Any, how: Any = "add", axis: int = -1, *, reverse: bool = False,
+    p: IntrinsicContext, x: Any, how: Any = "add", axis: int = -1, *, reverse: bool = False,
     exclusive: bool = False, init: Any = None,
 ) -> Any:  # fmt: skip
     """The folds up to each element along an axis, one after the other; from the end on if it is reverse.
@@ -298,20 +303,20 @@ def scan(
 
 
 @intrinsic(np.transpose)
-def transpose(p: Program, x: Any, axes: Any = None) -> TileValue:
+def transpose(p: IntrinsicContext, x: Any, axes: Any = None) -> TileValue:
     """Rows as columns; of other ranks, the axes in another order."""
     t = p.w.tile(x)
     return p.w.transpose(t) if axes is None else permuted(p, t, axes)
 
 
 @intrinsic(np.broadcast_to)
-def broadcast(p: Program, x: Any, shape: Any) -> TileValue:
+def broadcast(p: IntrinsicContext, x: Any, shape: Any) -> TileValue:
     """A tile repeated along its axes of size 1."""
     return p.w.broadcast(p.w.tile(x), _sizes(p, shape))
 
 
 @intrinsic(np.reshape)
-def reshape(p: Program, x: Any, shape: Any) -> TileValue:
+def reshape(p: IntrinsicContext, x: Any, shape: Any) -> TileValue:
     """The same elements in another shape; one size may be -1."""
     t, sizes = p.w.tile(x), list(shape) if isinstance(shape, tuple | list) else [shape]
     if sizes.count(-1) == 1:
@@ -324,7 +329,7 @@ def reshape(p: Program, x: Any, shape: Any) -> TileValue:
 
 
 @intrinsic(lambda x, like=None: x)
-def place(p: Program, x: Any, like: Any = None) -> TileValue:
+def place(p: IntrinsicContext, x: Any, like: Any = None) -> TileValue:
     """A tile at the places of another one of its shape, whose edges folds leave out; without one, at no
     place.
 
@@ -342,7 +347,7 @@ def place(p: Program, x: Any, like: Any = None) -> TileValue:
 
 
 @intrinsic(np.expand_dims)
-def expand(p: Program, x: Any, axis: int) -> TileValue:
+def expand(p: IntrinsicContext, x: Any, axis: int) -> TileValue:
     """A tile with one more axis, of size 1."""
     t = p.w.tile(x)
     at = axis % (t.rank + 1)
@@ -353,6 +358,6 @@ def expand(p: Program, x: Any, axis: int) -> TileValue:
     return TileValue(made, tuple(axes), tuple(pads), t.constant)
 
 
-def _sizes(p: Program, shape: Any) -> tuple[int, ...]:
+def _sizes(p: IntrinsicContext, shape: Any) -> tuple[int, ...]:
     listed = shape if isinstance(shape, tuple | list) else (shape,)
     return tuple(p.places.number(n, "a size") for n in listed)

@@ -53,7 +53,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class LoopTurn:
     """One round of a loop: what it assigns first, its statements, and the test that a while has."""
 
     statement: ast.For | ast.While
@@ -216,7 +216,7 @@ class Control:
             raise KernelError("a loop in a kernel has no else")
         over = self.expr(s.iter)
         if isinstance(over, Range):
-            return self._loop(Turn(s, over))
+            return self._loop(LoopTurn(s, over))
         if isinstance(over, TileValue | Array | Dim) or not hasattr(over, "__iter__"):
             raise KernelError(f"a loop runs over tile.range or Python values, got {over!r:.60}")
         self.frame.unrolled += 1
@@ -245,9 +245,9 @@ class Control:
         endless = isinstance(s.test, ast.Constant) and bool(s.test.value)
         if endless and not any(_exits(s.body, ast.Break)):
             raise KernelError("while: nothing ends this loop; leave it by break")
-        self._loop(Turn(s, Range(0, MOST, 1, lambda i: i), s.test))
+        self._loop(LoopTurn(s, Range(0, MOST, 1, lambda i: i), s.test))
 
-    def _loop(self, turn: Turn) -> None:
+    def _loop(self, turn: LoopTurn) -> None:
         """A loop carries the names that it assigns and that exist before it."""
         f, s, over = self.frame, turn.statement, turn.over
         names = [n for n in assigned(s.body) if n in f.variables and is_number(f.variables[n])]
@@ -289,16 +289,18 @@ class Control:
         made: TileValue = self.w.apply("where", self.condition, over.bound, self.w.tile(over.start))
         return made.tile
 
-    def _begins(self, turn: Turn, variables: dict[str, Any]) -> Tile:
+    def _begins(self, turn: LoopTurn, variables: dict[str, Any]) -> Tile:
         """Whether a loop has a first round."""
         return self._goes(turn, variables, turn.over.start, False).tile
 
-    def _goes_on(self, turn: Turn, variables: dict[str, Any], counter: Dim, end: Any) -> Tile:
+    def _goes_on(self, turn: LoopTurn, variables: dict[str, Any], counter: Dim, end: Any) -> Tile:
         """Whether a loop has another round after this one."""
         broke = end.broke if isinstance(end, Left) else False
         return self._goes(turn, variables, counter + turn.over.step, broke).tile
 
-    def _goes(self, turn: Turn, variables: dict[str, Any], counter: Any, broke: Any) -> TileValue:
+    def _goes(
+        self, turn: LoopTurn, variables: dict[str, Any], counter: Any, broke: Any
+    ) -> TileValue:
         w, over = self.w, turn.over
         going = w.apply("logical_not", w.tile(broke, bool_))
         if self.condition is not None:
@@ -314,7 +316,7 @@ class Control:
         return found
 
     def _settled(
-        self, turn: Turn, before: dict[str, Any], names: Sequence[str]
+        self, turn: LoopTurn, before: dict[str, Any], names: Sequence[str]
     ) -> dict[str, TileValue]:
         """What the loop carries in: tiles of the types and places that they have after a round."""
         carried: dict[str, TileValue] = {}
@@ -397,7 +399,7 @@ class Control:
                 made = TileValue(t, made.axes, made.pads)
         return made
 
-    def _body(self, turn: Turn, variables: dict[str, Any], counter: Dim) -> tuple[Any, Any]:
+    def _body(self, turn: LoopTurn, variables: dict[str, Any], counter: Dim) -> tuple[Any, Any]:
         """The variables after a round, and how it ended."""
         f, s, over = self.frame, turn.statement, turn.over
         f.variables = dict(variables)

@@ -11,14 +11,14 @@ from typing import Any
 
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import i64
-from tessera.lang.kernel.table import Program
+from tessera.lang.kernel.table import IntrinsicContext
 from tessera.lang.kernel.values import Counter, KernelError, Moved, Range, Span, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
 MOST = 1 << 30  # rounds of a loop that data bound: a counter of 32 bits holds them
 
 
-def data_range(p: Program, start: Any, stop: Any, step: int, ahead: int | None) -> Range:
+def data_range(p: IntrinsicContext, start: Any, stop: Any, step: int, ahead: int | None) -> Range:
     """Positions from a start to a stop, at least one of which is data."""
     w, last = p.w, _whole(p, stop, "the stop of a range")
     if not isinstance(start, TileValue):
@@ -28,7 +28,7 @@ def data_range(p: Program, start: Any, stop: Any, step: int, ahead: int | None) 
 
 
 def data_blocks(
-    p: Program, size: Size, start: Any, stop: Any, step: int, ahead: int | None
+    p: IntrinsicContext, size: Size, start: Any, stop: Any, step: int, ahead: int | None
 ) -> Range:
     """Blocks of an axis from a start to a stop, at least one of which is data."""
     w, last = p.w, _whole(p, stop, "the stop of a range")
@@ -50,7 +50,7 @@ def data_blocks(
     return Range(0, MOST, 1, moved, ahead, _rounds(w, first, end, step))
 
 
-def _whole(p: Program, x: Any, what: str) -> TileValue:
+def _whole(p: IntrinsicContext, x: Any, what: str) -> TileValue:
     """A bound as an i64 number."""
     if isinstance(x, TileValue):
         return p.places.one(x, what)

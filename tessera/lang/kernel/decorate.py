@@ -21,7 +21,7 @@ from tessera.lang.kernel.hints import LACKS, refuse, space_of, threads, unused
 from tessera.lang.kernel.inline_assembly import Assembly, assemblies, assembly, probe
 from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launch
 from tessera.lang.kernel.lowered import LoweredKernel
-from tessera.lang.kernel.plan import Plan, heard, token
+from tessera.lang.kernel.plan import KernelPlan, heard, token
 from tessera.lang.kernel.reports import speak
 from tessera.lang.kernel.signature import Bound, Signature
 from tessera.lang.kernel.step import step_through
@@ -59,7 +59,7 @@ class KernelFunction:
         self.schedule, self.auto = schedule or Schedule(), auto
         self.on_gpu = gpu or self.schedule
         self._kept: dict[Any, list[Translated]] = {}
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, KernelPlan] = {}
 
     def __repr__(self) -> str:
         there = "" if self.on_gpu == self.schedule else f", on GPUs {self.on_gpu}"
@@ -117,7 +117,7 @@ class KernelFunction:
         if key is not None and sum(x is not None for x in args) == len(arrays):
             if len(self._plans) >= _MOST:
                 self._plans.clear()
-            plan = self._plans[key] = Plan(t, sizes, _is_single(t))
+            plan = self._plans[key] = KernelPlan(t, sizes, _is_single(t))
             return plan.run(args)
         return _wrapped(t, launch(t, arrays, sizes))
 

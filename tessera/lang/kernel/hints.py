@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.core.errors import ScheduleError
 from tessera.core.processor import machine
-from tessera.lang.kernel.table import Program
+from tessera.lang.kernel.table import IntrinsicContext
 from tessera.lang.kernel.values import KernelError
 from tessera.lang.schedule import Schedule, Space, setting_error
 
@@ -45,7 +45,9 @@ _INSTEAD = {
 }
 
 
-def note(p: Program, hints: Mapping[str, Any], known: Iterable[str] = OF_LOADS) -> int | None:
+def note(
+    p: IntrinsicContext, hints: Mapping[str, Any], known: Iterable[str] = OF_LOADS
+) -> int | None:
     """Record the hints of a call, and return how many rounds ahead its tiles are asked for."""
     known = tuple(known)
     unknown = set(hints) - set(known)

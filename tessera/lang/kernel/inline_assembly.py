@@ -19,7 +19,7 @@ from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Builder
 from tessera.lang.kernel.launch import machine_code
-from tessera.lang.kernel.table import Intrinsic, Program
+from tessera.lang.kernel.table import Intrinsic, IntrinsicContext
 from tessera.lang.kernel.values import KernelError, TileValue
 from tessera.runtime.kernel import CompiledKernel
 
@@ -53,7 +53,7 @@ def assembly(
     said = {target: text for target, text in texts.items() if text is not None}
     c = contract(name, _dtypes(takes), as_dtype(gives), said, clobbers, reference, within, like)
 
-    def emit(p: Program, *xs: Any) -> TileValue:
+    def emit(p: IntrinsicContext, *xs: Any) -> TileValue:
         if len(xs) != len(c.takes):
             raise KernelError(f"{name}: got {len(xs)} operands, expected {len(c.takes)}")
         p.hints.append(("assembly", c))
@@ -73,7 +73,7 @@ def _dtypes(takes: Any) -> tuple[DType, ...]:
     return tuple(map(as_dtype, takes if isinstance(takes, tuple | list) else (takes,)))
 
 
-def _operand(p: Program, c: Contract, x: Any, dtype: DType) -> TileValue:
+def _operand(p: IntrinsicContext, c: Contract, x: Any, dtype: DType) -> TileValue:
     if isinstance(x, TileValue) and x.dtype is not dtype:
         raise KernelError(
             f"{c.name}: got a tile of {x.dtype}, expected {dtype}; write tile.cast(x, {dtype})"

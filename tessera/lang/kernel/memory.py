@@ -16,7 +16,7 @@ from tessera.lang.kernel.accumulate import fold_atomically, fold_into
 from tessera.lang.kernel.data_ranges import data_blocks, data_range
 from tessera.lang.kernel.hints import note
 from tessera.lang.kernel.places import is_line, moves_of
-from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.table import IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
 
 SPACES = {"shared": "shared", "private": "private", "register": "private"}
@@ -25,7 +25,7 @@ SPACES = {"shared": "shared", "private": "private", "register": "private"}
 class Context:
     """The schedule of a kernel, as a kernel sees it: T.m, T.n, T.k, T.d, T.vector ..."""
 
-    def __init__(self, p: Program):
+    def __init__(self, p: IntrinsicContext):
         self._p = p
 
     def __getattr__(self, name: str) -> Any:
@@ -40,7 +40,7 @@ class Context:
 
 
 @intrinsic()
-def context(p: Program) -> Context:
+def context(p: IntrinsicContext) -> Context:
     """The schedule of this kernel: block sizes m, n, k, d, and hints."""
     return Context(p)
 
@@ -53,7 +53,9 @@ def array(x: Any, what: str) -> Array:
     return x
 
 
-def _box(p: Program, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape: Any) -> Box:
+def _box(
+    p: IntrinsicContext, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape: Any
+) -> Box:
     if at is None and shape is None:
         return p.places.box(x, rows, cols, batch)
     at = (0,) * x.ndim if at is None else tuple(map(p.w.known, _listed(at)))
@@ -83,7 +85,7 @@ def _listed(x: Any) -> tuple[Any, ...]:
 
 @intrinsic()
 def load(
-    p: Program, x: Any, rows: Any = None, cols: Any = None, *, batch: Any = None, at: Any = None,
+    p: IntrinsicContext, x: Any, rows: Any = None, cols: Any = None, *, batch: Any = None, at: Any = None,
     shape: Any = None, mask: Any = None, fill: Any = 0, unchecked: bool = False, **hints: Any,
 ) -> TileValue:  # fmt: skip
     """A tile of a tensor: blocks of the grid (rows=T.m), spans of a loop, or a box of any place.
@@ -105,7 +107,7 @@ def load(
     return chosen
 
 
-def element(p: Program, x: Array, key: Sequence[Any]) -> TileValue:
+def element(p: IntrinsicContext, x: Array, key: Sequence[Any]) -> TileValue:
     """x[i, j]: one element, or those that tiles of indices name together; 0 outside of the tensor."""
     key = tuple(map(p.w.known, key))
     if len(key) != x.ndim or not all(isinstance(k, int | Dim | TileValue) for k in key):
@@ -122,7 +124,7 @@ def element(p: Program, x: Array, key: Sequence[Any]) -> TileValue:
 
 @intrinsic()
 def store(
-    p: Program, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
+    p: IntrinsicContext, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
     at: Any = None, shape: Any = None, mask: Any = None, distinct: bool = False, **hints: Any,
 ) -> None:  # fmt: skip
     """Write a tile to a tensor, by default to where the tile's elements belong.
@@ -163,7 +165,7 @@ _ACCUMULATES = ("add", "mul", "max", "min", "and", "or", "xor")
 
 @intrinsic()
 def accumulate(
-    p: Program, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
+    p: IntrinsicContext, x: Any, value: Any, rows: Any = None, cols: Any = None, *, batch: Any = None,
     at: Any = None, shape: Any = None, mask: Any = None, how: str = "add", atomic: bool = False,
 ) -> None:  # fmt: skip
     """Fold a tile into the elements of a tensor: x = x + value, or by another `how`.
@@ -194,7 +196,7 @@ def accumulate(
     fold_into(p.places, target, made, box, both(p, mask), how)
 
 
-def both(p: Program, mask: Any) -> TileValue | None:
+def both(p: IntrinsicContext, mask: Any) -> TileValue | None:
     """A mask under the condition of the if statements around."""
     given = None if mask is None else p.w.condition(mask)
     if p.condition is None or given is None:
@@ -203,7 +205,7 @@ def both(p: Program, mask: Any) -> TileValue | None:
     return both
 
 
-def _own(p: Program, x: Array, value: TileValue, batch: Any) -> Box | None:
+def _own(p: IntrinsicContext, x: Array, value: TileValue, batch: Any) -> Box | None:
     """Where a tile belongs in a tensor of the same sizes."""
     if value.rank > x.ndim or not value.rank:
         return None
@@ -226,7 +228,7 @@ def _own(p: Program, x: Array, value: TileValue, batch: Any) -> Box | None:
 
 
 @intrinsic()
-def alloc(p: Program, shape: Any, dtype: Any = f32, space: str = "shared") -> Array:
+def alloc(p: IntrinsicContext, shape: Any, dtype: Any = f32, space: str = "shared") -> Array:
     """Scratch memory of a program instance, in shared memory or registers."""
     if space not in SPACES:
         raise KernelError(f"alloc: space is {space!r}, expected one of {', '.join(SPACES)}")
@@ -236,7 +238,7 @@ def alloc(p: Program, shape: Any, dtype: Any = f32, space: str = "shared") -> Ar
 
 
 @intrinsic()
-def empty(p: Program, shape: Any, dtype: Any = f32, *, partial: bool = False) -> Array:
+def empty(p: IntrinsicContext, shape: Any, dtype: Any = f32, *, partial: bool = False) -> Array:
     """A tensor that the kernel makes: store its blocks, and return it.
 
     Elements that no instance writes are 0; `partial=True` says that this is meant, and ts.check is silent.
@@ -253,7 +255,7 @@ def empty(p: Program, shape: Any, dtype: Any = f32, *, partial: bool = False) ->
 
 @intrinsic()
 def copy_async(
-    p: Program, target: Any, source: Any, rows: Any = None, cols: Any = None, **hints: Any
+    p: IntrinsicContext, target: Any, source: Any, rows: Any = None, cols: Any = None, **hints: Any
 ) -> None:
     """Copy a tile of a tensor to scratch; it is there after tile.wait()."""
     ahead = note(p, hints)
@@ -270,13 +272,13 @@ def copy_async(
 
 
 @intrinsic()
-def wait(p: Program, pending: int = 0) -> None:
+def wait(p: IntrinsicContext, pending: int = 0) -> None:
     """Wait until all but the last `pending` asynchronous copies are there."""
     p.w.b.wait(pending)
 
 
 @intrinsic()
-def read(p: Program, x: Any) -> TileValue:
+def read(p: IntrinsicContext, x: Any) -> TileValue:
     """All of a scratch memory as a tile."""
     source = array(x, "read")
     sizes = tuple(p.places.number(n, "read") for n in source.shape)
@@ -285,13 +287,15 @@ def read(p: Program, x: Any) -> TileValue:
 
 
 @intrinsic()
-def barrier(p: Program) -> None:
+def barrier(p: IntrinsicContext) -> None:
     """Every thread of an instance comes here before any goes on."""
     p.w.b.barrier()
 
 
 @intrinsic()
-def prefetch(p: Program, x: Any, rows: Any = None, cols: Any = None, write: bool = False) -> None:
+def prefetch(
+    p: IntrinsicContext, x: Any, rows: Any = None, cols: Any = None, write: bool = False
+) -> None:
     """Say that a tile of a tensor will be read soon."""
     source = array(x, "prefetch")
     p.hints.append(("tile.prefetch", 1))
@@ -302,24 +306,24 @@ def prefetch(p: Program, x: Any, rows: Any = None, cols: Any = None, write: bool
 # Making tiles
 
 
-def _shape(p: Program, shape: Any) -> tuple[int, ...]:
+def _shape(p: IntrinsicContext, shape: Any) -> tuple[int, ...]:
     return tuple(p.places.number(n, "a size") for n in _listed(shape))
 
 
 @intrinsic(lambda shape, dtype: np.zeros(shape, dtype))
-def zeros(p: Program, shape: Any, dtype: Any = f32) -> TileValue:
+def zeros(p: IntrinsicContext, shape: Any, dtype: Any = f32) -> TileValue:
     """A tile of zeros."""
     return p.w.full(as_dtype(dtype), _shape(p, shape), 0)
 
 
 @intrinsic(lambda shape, dtype: np.ones(shape, dtype))
-def ones(p: Program, shape: Any, dtype: Any = f32) -> TileValue:
+def ones(p: IntrinsicContext, shape: Any, dtype: Any = f32) -> TileValue:
     """A tile of ones."""
     return p.w.full(as_dtype(dtype), _shape(p, shape), 1)
 
 
 @intrinsic(lambda shape, value, dtype: np.full(shape, value, dtype))
-def full(p: Program, shape: Any, value: Any, dtype: Any = None) -> TileValue:
+def full(p: IntrinsicContext, shape: Any, value: Any, dtype: Any = None) -> TileValue:
     """A tile of one number."""
     sizes, d = _shape(p, shape), None if dtype is None else as_dtype(dtype)
     if isinstance(value, TileValue | Dim):
@@ -329,7 +333,7 @@ def full(p: Program, shape: Any, value: Any, dtype: Any = None) -> TileValue:
 
 
 @intrinsic(np.arange)
-def arange(p: Program, n: Any, dtype: Any = i64) -> TileValue:
+def arange(p: IntrinsicContext, n: Any, dtype: Any = i64) -> TileValue:
     """0, 1, ... n - 1."""
     size, d = p.places.number(n, "arange"), as_dtype(dtype)
     if d.kind in "iu" and size - 1 > np.iinfo(d.np).max:
@@ -355,7 +359,13 @@ def _size(extent: Any, axis: int) -> Size:
 
 
 def _blocks(
-    p: Program, axis: int, extent: Any, block: Any, start: Size, stop: Size | None, hints: Any
+    p: IntrinsicContext,
+    axis: int,
+    extent: Any,
+    block: Any,
+    start: Size,
+    stop: Size | None,
+    hints: Any,
 ) -> Range:
     ahead = note(p, hints, ("stages", "prefetch"))
     size, step = _size(extent, axis), p.places.number(block, "the block of a range")
@@ -371,7 +381,7 @@ def _blocks(
 
 @intrinsic()
 def range_n(
-    p: Program, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
+    p: IntrinsicContext, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
 ) -> Range:
     """Blocks of rows of a shape, or of a size, one after the other."""
     return _blocks(p, -2, extent, block, start, stop, hints)
@@ -379,7 +389,7 @@ def range_n(
 
 @intrinsic()
 def range_m(
-    p: Program, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
+    p: IntrinsicContext, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
 ) -> Range:
     """As range_n."""
     return _blocks(p, -2, extent, block, start, stop, hints)
@@ -387,14 +397,14 @@ def range_m(
 
 @intrinsic()
 def range_k(
-    p: Program, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
+    p: IntrinsicContext, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
 ) -> Range:
     """Blocks of columns of a shape, or of a size, one after the other."""
     return _blocks(p, -1, extent, block, start, stop, hints)
 
 
 @intrinsic(name="range")
-def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
+def range_(p: IntrinsicContext, *bounds: Any, **hints: Any) -> Range:
     """Positions from a start to a stop in steps, as Python's range, in a loop that runs."""
     ahead = note(p, hints, ("stages", "prefetch"))
     bounds = tuple(map(p.w.known, bounds))
@@ -410,14 +420,14 @@ def range_(p: Program, *bounds: Any, **hints: Any) -> Range:
 
 
 @intrinsic()
-def span(p: Program, extent: Any, start: Any, length: Any) -> Span:
+def span(p: IntrinsicContext, extent: Any, start: Any, length: Any) -> Span:
     """`length` elements from a position on, of an axis of this size."""
     size, n = _size(extent, -2), p.places.number(length, "the length of a span")
     return Span(size, start, n, p.places.covers(start, n, size))
 
 
 @intrinsic()
-def program(p: Program, count: Any) -> Size:
+def program(p: IntrinsicContext, count: Any) -> Size:
     """A further axis of the grid with so many instances: the number of this one."""
     if p.depth or p.condition is not None:
         raise KernelError("program: the grid has its axes before any loop and any if")
@@ -430,14 +440,14 @@ def program(p: Program, count: Any) -> Size:
 
 
 @intrinsic()
-def batch_index(p: Program) -> Size:
+def batch_index(p: IntrinsicContext) -> Size:
     """The number of this instance along the batch axes, all of them as one."""
     found: Size = 0 if p.places.grid.batch is None else p.places.instance("b")
     return found
 
 
 @intrinsic()
-def per_block(p: Program, x: Any) -> TileValue:
+def per_block(p: IntrinsicContext, x: Any) -> TileValue:
     """A tile with a new first axis: one element of it for each block of the grid.
 
     So partial results of instances are returned side by side, to be added up after the kernel.
@@ -455,7 +465,7 @@ def per_block(p: Program, x: Any) -> TileValue:
 
 
 @intrinsic()
-def program_of(p: Program, role: str) -> Size:
+def program_of(p: IntrinsicContext, role: str) -> Size:
     """The number of this instance along an axis of the grid that blocks of T.m or T.n make."""
     if role not in p.places.grid.roles:
         raise KernelError(f"nothing is cut in blocks of T.{role} yet; load a tile first")
@@ -463,18 +473,18 @@ def program_of(p: Program, role: str) -> Size:
 
 
 @intrinsic()
-def row_index(p: Program, rows: Any = None) -> TileValue:
+def row_index(p: IntrinsicContext, rows: Any = None) -> TileValue:
     """The numbers of the rows of this block, as a column."""
     return _positions(p, rows, "m", 0)
 
 
 @intrinsic()
-def col_index(p: Program, cols: Any = None) -> TileValue:
+def col_index(p: IntrinsicContext, cols: Any = None) -> TileValue:
     """The numbers of the columns of this block, or of a span, as a row."""
     return _positions(p, cols, "n", 1)
 
 
-def _positions(p: Program, where: Any, role: str, axis: int) -> TileValue:
+def _positions(p: IntrinsicContext, where: Any, role: str, axis: int) -> TileValue:
     if isinstance(where, Array):
         where = p.places.role(role, where.shape[-2 + axis], p.places.block(role))
     if where is None or isinstance(where, Block):

@@ -13,7 +13,7 @@ from tessera.core.errors import AxisError, DTypeError, ShapeError
 from tessera.core.scalar import REINTERPRETS
 from tessera.ir.tile.ir import Tile
 from tessera.lang.kernel.scratch import keep, picked, unplaced, whole
-from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.table import IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import Axes, Axis, KernelError, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
@@ -122,7 +122,7 @@ def _axes_added(w: KernelWriter, x: TileValue, key: Sequence[Any]) -> TileValue:
 
 
 @intrinsic(np.flip)
-def flip(p: Program, x: Any, axis: int = -1) -> TileValue:
+def flip(p: IntrinsicContext, x: Any, axis: int = -1) -> TileValue:
     """The elements along an axis in the other order."""
     t = p.w.tile(x)
     a = _axis(t, axis, "flip")
@@ -135,7 +135,7 @@ def flip(p: Program, x: Any, axis: int = -1) -> TileValue:
 
 
 @intrinsic(np.take_along_axis)
-def gather(p: Program, x: Any, index: Any, axis: int = -1) -> TileValue:
+def gather(p: IntrinsicContext, x: Any, index: Any, axis: int = -1) -> TileValue:
     """Elements of a tile at the places of an axis that a tile of integers says; 0 outside.
 
     The indices have the sizes of the tile along all other axes, as for NumPy's take_along_axis.
@@ -160,7 +160,7 @@ def gather(p: Program, x: Any, index: Any, axis: int = -1) -> TileValue:
     return TileValue(made, axes, (None,) * t.rank)
 
 
-def _tiles(p: Program, xs: Any, name: str) -> list[TileValue]:
+def _tiles(p: IntrinsicContext, xs: Any, name: str) -> list[TileValue]:
     if not isinstance(xs, tuple | list) or not xs:
         raise KernelError(f"{name}: got {xs!r:.40}, expected tiles in a tuple")
     tiles = [p.w.tile(x) for x in xs]
@@ -171,7 +171,7 @@ def _tiles(p: Program, xs: Any, name: str) -> list[TileValue]:
 
 
 @intrinsic(lambda xs, axis=0: np.concatenate(xs, axis))
-def concat(p: Program, xs: Any, axis: int = 0) -> TileValue:
+def concat(p: IntrinsicContext, xs: Any, axis: int = 0) -> TileValue:
     """Tiles one after the other along an axis."""
     w, tiles = p.w, _tiles(p, xs, "concat")
     a = _axis(tiles[0], axis, "concat")
@@ -199,7 +199,7 @@ def _without(axes: Axes, a: int) -> Axes:
 
 
 @intrinsic(lambda xs, axis=0: np.stack(xs, axis))
-def stack(p: Program, xs: Any, axis: Any = 0) -> TileValue:
+def stack(p: IntrinsicContext, xs: Any, axis: Any = 0) -> TileValue:
     """Tiles side by side along a new axis."""
     tiles = _tiles(p, xs, "stack")
     rank = tiles[0].rank + 1
@@ -213,14 +213,14 @@ def stack(p: Program, xs: Any, axis: Any = 0) -> TileValue:
 
 
 @intrinsic(lambda x, y: np.stack((x, y), -1))
-def join(p: Program, x: Any, y: Any) -> TileValue:
+def join(p: IntrinsicContext, x: Any, y: Any) -> TileValue:
     """Two tiles side by side along a new last axis."""
     made: TileValue = stack.emit(p, (x, y), -1)
     return made
 
 
 @intrinsic(lambda x, parts=2, axis=-1: tuple(np.split(x, parts, axis)))
-def split(p: Program, x: Any, parts: Any = 2, axis: int = -1) -> tuple[TileValue, ...]:
+def split(p: IntrinsicContext, x: Any, parts: Any = 2, axis: int = -1) -> tuple[TileValue, ...]:
     """A tile in so many equal parts along an axis."""
     t = p.w.tile(x)
     a = _axis(t, axis, "split")
@@ -232,7 +232,7 @@ def split(p: Program, x: Any, parts: Any = 2, axis: int = -1) -> tuple[TileValue
     return tuple(item(p.w, t, k) for k in keys)
 
 
-def permuted(p: Program, x: TileValue, order: Sequence[int]) -> TileValue:
+def permuted(p: IntrinsicContext, x: TileValue, order: Sequence[int]) -> TileValue:
     """The axes of a tile in another order."""
     if sorted(i % x.rank for i in order) != list(range(x.rank)):
         raise AxisError(f"transpose: axes {list(order)} are not those of {x.type} in some order")
@@ -252,7 +252,7 @@ _OF_BITS = {8: ("i8", "u8"), 16: ("i16", "u16"), 32: ("i32", "u32"), 64: ("i64",
 
 
 @intrinsic(lambda x, dtype: x.view(dtype))
-def bitcast(p: Program, x: Any, dtype: Any) -> TileValue:
+def bitcast(p: IntrinsicContext, x: Any, dtype: Any) -> TileValue:
     """The bits of a tile as another dtype of as many bits: f32, f64, and integers."""
     w, t, to = p.w, p.w.tile(x), as_dtype(dtype)
     if t.dtype is to:
@@ -281,7 +281,7 @@ def _plain(like: TileValue, t: Tile) -> TileValue:
 @intrinsic(
     lambda x, axis=-1, descending=False: -np.sort(-x, axis) if descending else np.sort(x, axis)
 )
-def sort(p: Program, x: Any, axis: int = -1, descending: bool = False) -> TileValue:
+def sort(p: IntrinsicContext, x: Any, axis: int = -1, descending: bool = False) -> TileValue:
     """The elements along an axis in ascending order, or descending; NaN is larger than every number.
 
     Elements past the end of a tensor stay behind the others.
@@ -290,13 +290,13 @@ def sort(p: Program, x: Any, axis: int = -1, descending: bool = False) -> TileVa
 
 
 @intrinsic(lambda x, axis=-1: np.argsort(x, axis, kind="stable"))
-def argsort(p: Program, x: Any, axis: int = -1, descending: bool = False) -> TileValue:
+def argsort(p: IntrinsicContext, x: Any, axis: int = -1, descending: bool = False) -> TileValue:
     """The places of the sorted elements in the tile; of equal ones the first comes first."""
     return _sorted(p, p.w.tile(x), axis, descending)[1]
 
 
 @intrinsic()
-def topk(p: Program, x: Any, k: int, axis: int = -1) -> tuple[TileValue, TileValue]:
+def topk(p: IntrinsicContext, x: Any, k: int, axis: int = -1) -> tuple[TileValue, TileValue]:
     """The k largest elements along an axis, the largest first, and their places in the tile."""
     t = p.w.tile(x)
     a = _axis(t, axis, "topk")
@@ -308,7 +308,9 @@ def topk(p: Program, x: Any, k: int, axis: int = -1) -> tuple[TileValue, TileVal
     return values, places
 
 
-def _sorted(p: Program, x: TileValue, axis: int, descending: bool) -> tuple[TileValue, TileValue]:
+def _sorted(
+    p: IntrinsicContext, x: TileValue, axis: int, descending: bool
+) -> tuple[TileValue, TileValue]:
     """Bitonic sort of pairs of an element and its number, so that equal elements keep their order."""
     w, a = p.w, _axis(x, axis, "sort")
     n, place = x.shape[a], x.axes[a]

@@ -55,7 +55,7 @@ def heard(t: Translated, made: Sequence[Any], written: int | None = None) -> lis
     return list(made[:kept])
 
 
-class Plan:
+class KernelPlan:
     """A compiled kernel at known sizes."""
 
     def __init__(self, t: Translated, sizes: Mapping[str, int], single: bool):

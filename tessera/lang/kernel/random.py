@@ -9,14 +9,14 @@ import numpy as np
 from tessera.core.dims import Size
 from tessera.core.dtype import f32, u64
 from tessera.core.philox import MULTIPLIERS, ROUNDS, WEYL, philox
-from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.table import IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
 
 PURPOSE = 0x7473  # a stream of its own
 _MASK = 0xFFFFFFFF
 
 
-def _logical(p: Program, x: TileValue, batch: Any) -> TileValue:
+def _logical(p: IntrinsicContext, x: TileValue, batch: Any) -> TileValue:
     """The number of each element of a tile in its tensor, in row-major order, batch axes first."""
     w, grid = p.w, p.places.grid
     own = 0 if grid.batch is None else p.places.instance("b")
@@ -30,7 +30,7 @@ def _logical(p: Program, x: TileValue, batch: Any) -> TileValue:
     return found
 
 
-def words(p: Program, x: TileValue, seed: int, batch: Any = None) -> TileValue:
+def words(p: IntrinsicContext, x: TileValue, seed: int, batch: Any = None) -> TileValue:
     """The first word of the Philox block of each element, 32 bits in a u64."""
     w, counter = p.w, _logical(p, x, batch)
 
@@ -72,7 +72,7 @@ def _kept_reference(x: Any, p: float, seed: int = 0) -> Any:
 
 @intrinsic(_kept_reference)
 def dropout_in_kernel(
-    program: Program, x: Any, p: Any = 0.5, seed: int = 0, batch: Any = None
+    program: IntrinsicContext, x: Any, p: Any = 0.5, seed: int = 0, batch: Any = None
 ) -> TileValue:
     """Elements at random set to 0, each with probability p, and the others divided by 1 - p.
 
@@ -87,7 +87,7 @@ def dropout_in_kernel(
 
 
 @intrinsic()
-def random_uniform(program: Program, like: Any, seed: int = 0) -> TileValue:
+def random_uniform(program: IntrinsicContext, like: Any, seed: int = 0) -> TileValue:
     """Uniform f32 numbers in [0, 1), one for each element of a tile."""
     w, t = program.w, program.w.tile(like)
     top = w.apply("shift_right", words(program, t, seed), w.full(u64, (), 8))

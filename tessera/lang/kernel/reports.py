@@ -22,7 +22,7 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
 from tessera.lang.kernel.access import Box
 from tessera.lang.kernel.memory import both
-from tessera.lang.kernel.table import INTRINSICS, Program, intrinsic
+from tessera.lang.kernel.table import INTRINSICS, IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import Array, KernelError, TileValue
 
 _TURNS = (64, 16, 8)  # of one loop, of each of two, and of more, whose prints are kept
@@ -44,7 +44,7 @@ class Report:
 
 
 def _hidden(
-    p: Program, dtype: Any, shape: Sequence[int], turns: Sequence[int] = ()
+    p: IntrinsicContext, dtype: Any, shape: Sequence[int], turns: Sequence[int] = ()
 ) -> tuple[Array, Box]:
     """A tensor with a place for each instance and for turns of the loops around, and the box of this one."""
     places = p.places
@@ -62,20 +62,20 @@ def _hidden(
     )
 
 
-def _is_first(p: Program) -> bool:
+def _is_first(p: IntrinsicContext) -> bool:
     """Whether the grid is not known yet: the kernel is parsed once more."""
     p.places.speaks = True
     return p.places.known_grid is None
 
 
-def _note(p: Program, kind: str, text: str, count: int, *more: Any) -> None:
+def _note(p: IntrinsicContext, kind: str, text: str, count: int, *more: Any) -> None:
     assert p.places.known_grid is not None
     axes = tuple(name.lstrip("_") for name, _ in p.places.known_grid)
     p.places.reports.append(Report(kind, text, axes, count, p.location, *more))
 
 
 @intrinsic(name="print")
-def print_(p: Program, *values: Any) -> None:
+def print_(p: IntrinsicContext, *values: Any) -> None:
     """Print texts and tiles after the kernel, for one instance after the other in the order of the grid.
 
     In a loop each turn prints, the first 64 of them, or the first 16 of each of two loops.
@@ -115,7 +115,7 @@ def print_(p: Program, *values: Any) -> None:
 
 
 @intrinsic()
-def check(p: Program, condition: Any, message: str = "") -> None:
+def check(p: IntrinsicContext, condition: Any, message: str = "") -> None:
     """Raise after the kernel where a condition did not hold in some instance; past an edge it may not."""
     if not isinstance(message, str):
         raise KernelError(f"check: the message is {message!r:.40}, expected text")

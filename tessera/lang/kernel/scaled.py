@@ -11,7 +11,7 @@ from tessera.core.dtype import f8e4m3, f8e5m2, f16, f32, i32, u8
 from tessera.core.errors import DTypeError, ShapeError
 from tessera.lang.kernel.compute import place
 from tessera.lang.kernel.parts import bitcast, join
-from tessera.lang.kernel.table import Program, intrinsic
+from tessera.lang.kernel.table import IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
 
 _PLAIN = {"e4m3": f8e4m3, "e5m2": f8e5m2, "bf16": None, "fp16": f16}
@@ -47,7 +47,7 @@ def _reference(
 
 @intrinsic(_reference)
 def dot_scaled(
-    p: Program,
+    p: IntrinsicContext,
     a: Any,
     a_scale: Any,
     a_format: str,
@@ -67,7 +67,7 @@ def dot_scaled(
     return p.w.dot(left, right, None if acc is None else p.w.tile(acc))
 
 
-def _factor(p: Program, name: str, x: Any, scale: Any, form: str, axis: int) -> TileValue:
+def _factor(p: IntrinsicContext, name: str, x: Any, scale: Any, form: str, axis: int) -> TileValue:
     """One matrix in f32, at no place, with its scales multiplied in."""
     t = _nowhere(p, x)
     if form not in _FORMATS:
@@ -96,20 +96,20 @@ def _factor(p: Program, name: str, x: Any, scale: Any, form: str, axis: int) -> 
     return w.reshape(made, numbers.shape)
 
 
-def _nowhere(p: Program, x: Any) -> TileValue:
+def _nowhere(p: IntrinsicContext, x: Any) -> TileValue:
     """A tile at no place: zeros that were loaded from outside of a tensor count, and add nothing."""
     made: TileValue = place.emit(p, x, None)
     return made
 
 
-def _plain(p: Program, x: TileValue, form: str) -> TileValue:
+def _plain(p: IntrinsicContext, x: TileValue, form: str) -> TileValue:
     stored = _PLAIN[form]
     if x.dtype is u8 and stored is not None and stored.bits == 8:
         x = _from_bits(p, x, form)
     return p.w.cast(x, f32)
 
 
-def _from_bits(p: Program, x: TileValue, form: str) -> TileValue:
+def _from_bits(p: IntrinsicContext, x: TileValue, form: str) -> TileValue:
     """The numbers of codes of 8 bits, by the f16 of the same exponent or one that is wider."""
     code, w = p.w.cast(x, i32), p.w
     mantissa, bias = (3, 7) if form == "e4m3" else (2, 15)
@@ -130,7 +130,7 @@ def _from_bits(p: Program, x: TileValue, form: str) -> TileValue:
     return made
 
 
-def _pairs(p: Program, name: str, x: TileValue, axis: int) -> TileValue:
+def _pairs(p: IntrinsicContext, name: str, x: TileValue, axis: int) -> TileValue:
     """Two numbers of four bits in each byte."""
     if x.dtype is not u8:
         raise DTypeError(
@@ -144,7 +144,7 @@ def _pairs(p: Program, name: str, x: TileValue, axis: int) -> TileValue:
     return both if axis else w.transpose(both)
 
 
-def _fp4(p: Program, code: TileValue) -> TileValue:
+def _fp4(p: IntrinsicContext, code: TileValue) -> TileValue:
     """The number of a code of e2m1: a sign, two bits of exponent, one of mantissa."""
     w = p.w
     exponent = w.apply("and", w.apply("shift_right", code, 1), 3)
@@ -155,7 +155,7 @@ def _fp4(p: Program, code: TileValue) -> TileValue:
     return made
 
 
-def _scale(p: Program, name: str, s: TileValue) -> TileValue:
+def _scale(p: IntrinsicContext, name: str, s: TileValue) -> TileValue:
     """Scales as f32: powers of two from codes of e8m0, or floats as they are."""
     if s.dtype.kind == "f":
         return p.w.cast(s, f32)
@@ -167,7 +167,7 @@ def _scale(p: Program, name: str, s: TileValue) -> TileValue:
     return made
 
 
-def _power(p: Program, exponent: TileValue) -> TileValue:
+def _power(p: IntrinsicContext, exponent: TileValue) -> TileValue:
     """The power of two with this exponent in the bits of f32."""
     made: TileValue = bitcast.emit(p, p.w.apply("shift_left", exponent, 23), f32)
     return made

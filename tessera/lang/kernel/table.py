@@ -17,7 +17,7 @@ from tessera.lang.kernel.values import LIVE, KernelError, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
 
-class Program(Protocol):
+class IntrinsicContext(Protocol):
     """What an intrinsic sees of the kernel being written."""
 
     w: KernelWriter

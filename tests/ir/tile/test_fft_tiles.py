@@ -313,7 +313,7 @@ def test_an_image_keeps_its_tables():
     again = decode(encode(image, g), g)
     assert again == image
     assert len(image.tables) == 1
-    assert np.array_equal(again.tables[0].array(), fourier.Plan(6).table(np.float32))
+    assert np.array_equal(again.tables[0].array(), fourier.FourierPlan(6).table(np.float32))
 
 
 def test_schedules_do_not_change_a_transform():

@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.compile import compile_graph
-from tessera.compile.executable import Step
+from tessera.compile.executable import PassResult
 from tessera.compile.mesh.array import cut
 from tessera.compile.mesh.executable import MeshExecutable
 from tessera.core.flags import override
@@ -53,7 +53,7 @@ def agree(g: Graph, xs: Sequence[Any], mesh: Mesh, last: bool) -> list[str]:
     with np.errstate(all="ignore"), override(target="numpy"):
         wanted = execute(g, [*xs, *outer])
         whole = MeshExecutable(
-            g, [Step("trace", 0.0, g)], mesh, lambda h: compile_graph(h, "numpy")
+            g, [PassResult("trace", 0.0, g)], mesh, lambda h: compile_graph(h, "numpy")
         )
         laid = [cut(np.asarray(x), layout_for(np.ndim(x), mesh, last), mesh) for x in xs]
         found = whole.run(laid)

@@ -37,7 +37,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Program(Entry):
+class LlvmFunction(Entry):
     """A function and the LLVM IR that defines it."""
 
     text: str

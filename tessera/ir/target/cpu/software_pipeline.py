@@ -25,7 +25,7 @@ _SET = "avx512f"
 _SPLATS = 2  # registers for elements of the left factor
 
 
-class Step(NamedTuple):
+class ColumnProduct(NamedTuple):
     """A column of the left factor times a row of the right one, added to sums."""
 
     left: Operation
@@ -34,16 +34,18 @@ class Step(NamedTuple):
     length: int  # how many operations it is made of
 
 
-class Turn(NamedTuple):
+class Iteration(NamedTuple):
     """Steps of which each adds to the sums of the one before."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ColumnProduct, ...]
 
 
 class TurnWriter(TileWriter):
     """Writes turns."""
 
-    def selected(self, operations: Sequence[Operation]) -> Iterator[Operation | Product | Turn]:
+    def selected(
+        self, operations: Sequence[Operation]
+    ) -> Iterator[Operation | Product | Iteration]:
         """Operations of a block, in which products and turns are one each."""
         i = first = 0
         while i < len(operations):
@@ -52,14 +54,14 @@ class TurnWriter(TileWriter):
                 i += 1
                 continue
             yield from self.grouped(operations[first:i])
-            yield Turn(steps)
+            yield Iteration(steps)
             i += sum(s.length for s in steps)
             first = i
         yield from self.grouped(operations[first:])
 
-    def steps_from(self, operations: Sequence[Operation], i: int) -> tuple[Step, ...]:
+    def steps_from(self, operations: Sequence[Operation], i: int) -> tuple[ColumnProduct, ...]:
         """The steps that begin with an operation and follow each other."""
-        found: list[Step] = []
+        found: list[ColumnProduct] = []
         while (s := self.step(operations[i : i + 4])) is not None:
             if found and not self.follows(s, found[-1]):
                 break
@@ -67,13 +69,13 @@ class TurnWriter(TileWriter):
             i += s.length
         return tuple(found)
 
-    def follows(self, s: Step, before: Step) -> bool:
+    def follows(self, s: ColumnProduct, before: ColumnProduct) -> bool:
         """Whether a step is all that adds to the sums of another one, and is like it."""
         total = before.fma.results[0]
         alike = s.fma.results[0].type == total.type
         return alike and s.fma.operands[2] is total and self.uses[total] == 1
 
-    def step(self, ops: Sequence[Operation]) -> Step | None:
+    def step(self, ops: Sequence[Operation]) -> ColumnProduct | None:
         """The step that the first of these operations are."""
         turned = [op.name for op in ops[1:2]] == ["reshape"]  # a column that was read as a row
         names = ["load", *["reshape"] * turned, "load", "apply"]
@@ -89,7 +91,7 @@ class TurnWriter(TileWriter):
         once = all(self.uses[t] == 1 for t in (left.results[0], column, row))
         inside = not left.attributes["masked"] and not right.attributes["masked"]
         fits = own and shapes and once and inside and self.is_packed(right)
-        return Step(left, right, fma, len(names)) if fits and self.early(fma) else None
+        return ColumnProduct(left, right, fma, len(names)) if fits and self.early(fma) else None
 
     def is_packed(self, right: Operation) -> bool:
         """Whether a row lies in scratch, where nothing but this thread writes."""
@@ -105,7 +107,7 @@ class TurnWriter(TileWriter):
         across = columns // LANES
         return min(max((SETS[_SET].total - _SPLATS) // each - (rows + 1) * across, 0), across)
 
-    def turn(self, t: Turn) -> None:
+    def turn(self, t: Iteration) -> None:
         """Steps, each of which reads the row of the next one."""
         first = t.steps[0].fma
         sums = list(self.tiles[first.operands[2]])
@@ -116,7 +118,7 @@ class TurnWriter(TileWriter):
         self.tiles[t.steps[-1].fma.results[0]] = sums
 
     def add_products(
-        self, s: Step, sums: list[str], row: list[str], after: list[Place] | None
+        self, s: ColumnProduct, sums: list[str], row: list[str], after: list[Place] | None
     ) -> list[str]:
         """The products of a step added to sums; the result is the next row."""
         dtype, across, early = s.fma.results[0].dtype, len(row), self.early(s.fma)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.ir.target.gluon.flash_backward_match import NAMES, Double, Pass
+from tessera.ir.target.gluon.flash_backward_match import NAMES, BackwardLoop, Double
 from tessera.ir.target.gluon.flash_forward_match import ROWS, memory_of
 from tessera.ir.target.gluon.text import (
     DOUBLE,
@@ -163,7 +163,7 @@ class DoubleWriter(RoleWriter):
             lines = [f"if {start} < {stop}:", *_in(lines), "else:", *_in(other)]
         return lines
 
-    def _calls(self, s: Pass, i: str, at: str) -> tuple[list[str], list[str]]:
+    def _calls(self, s: BackwardLoop, i: str, at: str) -> tuple[list[str], list[str]]:
         """How weights and slopes are made at a place of a loop; first, numbers come from a place of their rings."""
         rings = dict(zip(s.lines, self.rings, strict=True))
         loaded: set[Tile] = set()
@@ -192,7 +192,7 @@ class DoubleWriter(RoleWriter):
         return out[0], out[1]
 
     def _function(
-        self, s: Pass, operations: tuple[Operation, ...], given: dict[Tile, str], names: list[str],
+        self, s: BackwardLoop, operations: tuple[Operation, ...], given: dict[Tile, str], names: list[str],
         result: Tile,
     ) -> str:  # fmt: skip
         """The name of the function that makes a tile."""

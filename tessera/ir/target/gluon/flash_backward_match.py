@@ -74,7 +74,7 @@ _SIZES = (64, 128)  # rows of a factor
 
 
 @dataclass(frozen=True)
-class Pass:
+class BackwardLoop:
     """A loop of a double."""
 
     loop: Operation
@@ -105,7 +105,7 @@ class Double:
     tiles: tuple[Operation, ...]  # the loads of what factors pass by
     numbers: tuple[Operation, ...]  # loads and reshapes of one number for each row
     starts: tuple[Operation, ...]  # what sums begin with
-    passes: tuple[Pass, ...]  # loops that follow each other
+    passes: tuple[BackwardLoop, ...]  # loops that follow each other
     after: tuple[Operation, ...]
     outs: tuple[Operation, ...]  # the stores of the sums
 
@@ -201,7 +201,7 @@ def _products(
     return _Products(left, right, s, d, factors, found, frozenset((*dots, *made)))
 
 
-def _pass(loop: Operation, tiles: tuple[Operation, ...], known: set[Tile]) -> Pass | None:
+def _pass(loop: Operation, tiles: tuple[Operation, ...], known: set[Tile]) -> BackwardLoop | None:
     """The parts of a loop that is one of a double; `known` are numbers that stay."""
     block = loop.block
     assert block is not None
@@ -223,7 +223,7 @@ def _pass(loop: Operation, tiles: tuple[Operation, ...], known: set[Tile]) -> Pa
     parts = {*p.used, *turned, *loads.values(), *weighing, *sloping}
     if any(op not in parts for op in block.operations):
         return None
-    return Pass(
+    return BackwardLoop(
         loop, p.left, p.right, loads, p.scores, p.other, w, slopes, weighing, sloping, p.places
     )
 

@@ -18,7 +18,7 @@ from tessera.ir.target.gluon.flash_forward_match import (
     ROWS,
     Box,
     Pipeline,
-    Step,
+    PipelineLoop,
     boxes,
     memory_of,
     pipeline,
@@ -118,7 +118,7 @@ class _Emitter(RoleWriter):
             loops.append(f"    fetch({where}, {ring}, {ring}_full, {ring}_empty, i)")
         return {"tiles": block(tiles), "loops": block(loops)}
 
-    def _step(self, number: int, s: Step) -> str:
+    def _step(self, number: int, s: PipelineLoop) -> str:
         """What lies between the products, as a function."""
         self.names[s.loop.attributes["variable"]] = "i"
         self.tiles[s.scores] = "s"

@@ -56,7 +56,7 @@ _ON_TILES = frozenset(("apply", "cast", "fold", "full", "index"))
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineLoop:
     """A loop of a pipeline."""
 
     loop: Operation
@@ -85,7 +85,7 @@ class Pipeline:
     kernel: Kernel
     tile: Operation  # the load of what factors pass by
     before: tuple[Operation, ...]
-    steps: tuple[Step, ...]  # loops that follow each other
+    steps: tuple[PipelineLoop, ...]  # loops that follow each other
     after: tuple[Operation, ...]
     out: Operation  # the store of the sums
 
@@ -161,7 +161,7 @@ def _are_tiles(operations: tuple[Operation, ...], *more: str) -> bool:
     return all(op.name in _ON_TILES or op.name in more for op in operations)
 
 
-def _step(loop: Operation, tile: Tile) -> Step | None:
+def _step(loop: Operation, tile: Tile) -> PipelineLoop | None:
     """The parts of a loop that is a step of a pipeline."""
     block = loop.block
     assert block is not None
@@ -184,7 +184,7 @@ def _step(loop: Operation, tile: Tile) -> Step | None:
         return None
     if not _are_tiles(between) or again is acc:
         return None
-    return Step(loop, left, right, dots[0].results[0], narrow.operands[0], again, between)
+    return PipelineLoop(loop, left, right, dots[0].results[0], narrow.operands[0], again, between)
 
 
 def _fits(p: Pipeline) -> bool:

@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from tessera.core.dtype import DType, f32, i64, u32, u64
-from tessera.core.fourier import Pass, Plan, factor_of, small, split
+from tessera.core.fourier import FourierPass, FourierPlan, factor_of, small, split
 from tessera.core.pairs import Pair
 from tessera.core.tables import Table, fourier_table
 from tessera.core.transforms import axes_of
@@ -91,8 +91,8 @@ class Transform:
         return factor_of(self.n, self.norm, self.inverse)
 
     @property
-    def plan(self) -> Plan:
-        return Plan(self.n // 2, True) if self.halved else Plan(self.n)
+    def plan(self) -> FourierPlan:
+        return FourierPlan(self.n // 2, True) if self.halved else FourierPlan(self.n)
 
 
 def lower_transform(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
@@ -185,7 +185,12 @@ class _Along:
             x = target
 
     def group(
-        self, passes: Sequence[Pass], x: Place, y: Place, hook: Hook | None, factor: float | None
+        self,
+        passes: Sequence[FourierPass],
+        x: Place,
+        y: Place,
+        hook: Hook | None,
+        factor: float | None,
     ) -> None:
         t, radix = self.t, prod(p.radix for p in passes)
         done, left = passes[0].stride, passes[-1].count
@@ -392,7 +397,7 @@ class _TransformWriter:
 
     # Passes
 
-    def transformed(self, passes: Sequence[Pass], held: list[Pair]) -> list[Pair]:
+    def transformed(self, passes: Sequence[FourierPass], held: list[Pair]) -> list[Pair]:
         """Passes on what a thread holds: rows[k][j] becomes rows[k + count k'][j']."""
         left, rows, width = passes[-1].count, [held], len(held)
         for p in passes:
@@ -409,7 +414,7 @@ class _TransformWriter:
             rows = made
         return [row[0] for row in rows]
 
-    def roots(self, p: Pass, j: int) -> list[Pair]:
+    def roots(self, p: FourierPass, j: int) -> list[Pair]:
         """What the elements behind the first of a small transform are multiplied by, for p from j on."""
         if p.count == 1:
             return []
@@ -494,9 +499,9 @@ def _words(shape: Sequence[int]) -> list[int]:
 
 
 @cache
-def _grouped(passes: tuple[Pass, ...], most: int) -> tuple[tuple[Pass, ...], ...]:
+def _grouped(passes: tuple[FourierPass, ...], most: int) -> tuple[tuple[FourierPass, ...], ...]:
     """Passes in as few groups as hold at most so many elements, the groups as small as they can be."""
-    best: list[tuple[int, int, tuple[tuple[Pass, ...], ...]]] = [(0, 0, ())]
+    best: list[tuple[int, int, tuple[tuple[FourierPass, ...], ...]]] = [(0, 0, ())]
     for end in range(1, len(passes) + 1):
         found = []
         for begin in range(end):
