@@ -21,11 +21,11 @@ import numpy as np
 import tessera as ts
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.driver import available
-from tessera.runtime.cuda.graph import Graph
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, f32, i32
+from tessera.runtime.cuda.graph import LaunchGraph
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, f32, i32
 from tessera.runtime.cuda.memory import empty, to_device
-from tessera.runtime.cuda.module import Module
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.module import DriverModule
+from tessera.runtime.cuda.stream import DriverStream
 
 Rows = dict[str, dict[str, float]]
 # out[thread] = x[thread] * factor for thread < n, in one block.
@@ -73,8 +73,8 @@ def host_us(f: Callable[[], Any], wait: Callable[[], Any], inner: int) -> float:
 
 
 def launcher_of(n: int) -> Launcher:
-    f = Module(SCALE.encode(), gpu()).function("scale")
-    one = Launch(f, (1, 1, 1), 32, (Pointer(1), Pointer(0), i32(32), f32(2)))
+    f = DriverModule(SCALE.encode(), gpu()).function("scale")
+    one = DeviceLaunch(f, (1, 1, 1), 32, (Pointer(1), Pointer(0), i32(32), f32(2)))
     return Launcher([one] * n, gpu())
 
 
@@ -95,8 +95,8 @@ def launches() -> Rows:
         rows[f"{n} launches, us"] = {
             "tessera": host_us(lambda: launcher.run(cells), g.synchronize, max(1, 200 // n))  # noqa: B023
         }
-        stream = Stream(g)
-        with Graph.capture(stream) as graph:
+        stream = DriverStream(g)
+        with LaunchGraph.capture(stream) as graph:
             graph.run(launcher, cells)
         graph.instantiate()
         rows[f"graph of {n}, us"] = {

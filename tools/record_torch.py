@@ -33,7 +33,7 @@ import tessera as ts  # noqa: E402
 from tessera.core.flags import override  # noqa: E402
 from tessera.interop.torch.backend import table  # noqa: E402
 from tessera.interop.torch.exchange import array_of, dtype_of  # noqa: E402
-from tessera.interop.torch.rule import RULES, Call  # noqa: E402
+from tessera.interop.torch.rule import RULES, AtenCall  # noqa: E402
 from tests.support.runners.recorded_calls import (  # noqa: E402
     difference,
     map_arrays,
@@ -189,7 +189,7 @@ def checked(row: Any) -> str:
     """How a rule differs from a call."""
     want = row["want"] if isinstance(row["want"], list) else [row["want"]]
     shapes = tuple(None if w is None else w.shape for w in want)
-    call = Call(row["op"], tuple(row["dtypes"]), shapes)
+    call = AtenCall(row["op"], tuple(row["dtypes"]), shapes)
     args, kwargs = map_arrays((row["args"], row["kwargs"]), ts.asarray)
     try:
         got = RULES[row["op"]](call, *args, **kwargs)

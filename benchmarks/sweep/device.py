@@ -18,10 +18,10 @@ import torch
 import tessera as ts
 from sweep.case import Case, Operand
 from tessera.runtime.cuda.device import gpu
-from tessera.runtime.cuda.graph import Graph
+from tessera.runtime.cuda.graph import LaunchGraph
 from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.replay import FEWEST
-from tessera.runtime.cuda.stream import Event
+from tessera.runtime.cuda.stream import DriverEvent
 
 KINDS: dict[str, Any] = {
     "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "i8": torch.int8,
@@ -141,7 +141,7 @@ def our_clock(c: Case, ours: list[Any]) -> tuple[Callable[[int], float], bool]:
     """What runs our function so many times, and says the seconds; and whether all of it are launches."""
     device = gpu()
     run, launches, few = (lambda: c.ours(*ours), False, False) if c.eager else our_run(c, ours)
-    begin, end = Event(device, timing=True), Event(device, timing=True)
+    begin, end = DriverEvent(device, timing=True), DriverEvent(device, timing=True)
 
     def clocked(call: Callable[[], Any], each: int) -> Callable[[int], float]:
         def seconds(times: int) -> float:
@@ -159,7 +159,7 @@ def our_clock(c: Case, ours: list[Any]) -> tuple[Callable[[int], float], bool]:
     if not launches or not few:
         return plain, launches
     count = calls_of(once)
-    with Graph.capture(device.stream) as graph:
+    with LaunchGraph.capture(device.stream) as graph:
         for _ in range(count):
             run()
     graph.instantiate()

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.checks.concrete import Array, Env, Event, events, instances, shape_at, try_sizes
+from tessera.checks.concrete import (
+    Array,
+    Env,
+    InstanceEvent,
+    events,
+    instances,
+    shape_at,
+    try_sizes,
+)
 from tessera.checks.findings import Finding, Verdict, finding
 from tessera.ir.tile.ir import Kernel, Memory, Operation
 
@@ -57,7 +65,7 @@ def check_banks(
     shared = [m for m in kernel.scratch() if m.space == "shared"]
     if not shared:
         return Verdict(TOOL, kernel.name, note="no shared memory")
-    worst: dict[Operation, tuple[int, Event, Env]] = {}
+    worst: dict[Operation, tuple[int, InstanceEvent, Env]] = {}
     for env in _few(try_sizes(kernel, sizes)):
         for instance in instances(kernel, env, 2):
             for e in events(kernel, env, instance, 4):
@@ -129,7 +137,7 @@ def _vector(places: Array, wanted: int, size: float) -> int:
     return vector
 
 
-def _finding(kernel: Kernel, op: Operation, d: int, e: Event, env: Env) -> Finding:
+def _finding(kernel: Kernel, op: Operation, d: int, e: InstanceEvent, env: Env) -> Finding:
     assert op.memory is not None
     shape = shape_at(op.memory, env)
     padded = [*shape[:-1], shape[-1] + max(1, round(WORD / op.memory.type.dtype.itemsize))]

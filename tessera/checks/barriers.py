@@ -19,7 +19,7 @@ import numpy as np
 from tessera.checks.concrete import (
     Array,
     Env,
-    Event,
+    InstanceEvent,
     arrays_for,
     clipped,
     events,
@@ -226,13 +226,13 @@ class _Threads:
         self.sizes, self.epoch = sizes, 1
         self.keys: dict[Any, int] = {}
         self.faults: list[tuple[tuple[Operation, Operation], tuple[int, ...], bool]] = []
-        self.flying: list[Event] = []
+        self.flying: list[InstanceEvent] = []
         shared = [m for m in kernel.scratch() if m.space == "shared"]
         self.state = {m: _ElementState(shape_at(m, sizes)) for m in shared}
         self.operations = list(walk(kernel.body))
         self.number = {op: i for i, op in enumerate(self.operations)}
 
-    def meet(self, e: Event, places: Any = None) -> None:
+    def meet(self, e: InstanceEvent, places: Any = None) -> None:
         if e.op.traits.meets:
             self.epoch += 1
         elif e.op.traits.waits:
@@ -243,7 +243,7 @@ class _Threads:
         elif e.op.memory in self.state and "picked" not in e.op.attributes and e.low:
             self.access(e, clipped(e, self.sizes))
 
-    def access(self, e: Event, where: Any) -> None:
+    def access(self, e: InstanceEvent, where: Any) -> None:
         assert e.op.memory is not None
         s = self.state[e.op.memory]
         mine = self.keys.setdefault((e.op, e.low), len(self.keys) + 1)
@@ -261,13 +261,13 @@ class _Threads:
         else:
             s.written[where], s.writer[where], s.key[where] = self.epoch, self.number[e.op], mine
 
-    def arrive(self, e: Event) -> None:
+    def arrive(self, e: InstanceEvent) -> None:
         assert e.op.memory is not None
         s, where = self.state[e.op.memory], clipped(e, self.sizes)
         s.flying[where] = 0
         s.written[where], s.writer[where], s.key[where] = self.epoch, self.number[e.op], 0
 
-    def fault(self, e: Event, where: Any, bad: Array, other: Array, flying: bool) -> None:
+    def fault(self, e: InstanceEvent, where: Any, bad: Array, other: Array, flying: bool) -> None:
         if not bad.any():
             return
         place = tuple(np.argwhere(bad)[0])
@@ -330,7 +330,7 @@ def _followed(
         low = tuple(map(i.number, a.get("at", ())))
         high = tuple(x + n - 1 for x, n in zip(low, a.get("extent", ()), strict=True))
         places = touched_places(op, i) if "picked" in a else None
-        threads.meet(Event(op, i.variables, low, high), places)
+        threads.meet(InstanceEvent(op, i.variables, low, high), places)
 
     if data is not None:
         run_instance(kernel, sizes, instance, data, watch)

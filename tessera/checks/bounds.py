@@ -8,7 +8,7 @@ from itertools import islice
 from tessera.checks.concrete import (
     Array,
     Env,
-    Event,
+    InstanceEvent,
     arrays_for,
     events,
     instances,
@@ -98,7 +98,7 @@ def _witnesses(
     return found
 
 
-def _outside(e: Event, axes: Sequence[int], sizes: Env) -> tuple[int, int] | None:
+def _outside(e: InstanceEvent, axes: Sequence[int], sizes: Env) -> tuple[int, int] | None:
     """An axis along which a box leaves its memory, and the first element outside."""
     assert e.op.memory is not None
     shape = shape_at(e.op.memory, sizes)
@@ -113,7 +113,7 @@ def _outside(e: Event, axes: Sequence[int], sizes: Env) -> tuple[int, int] | Non
 
 
 def _finding(
-    kernel: Kernel, sizes: Env, instance: Env, e: Event, outside: tuple[int, int]
+    kernel: Kernel, sizes: Env, instance: Env, e: InstanceEvent, outside: tuple[int, int]
 ) -> Finding:
     assert e.op.memory is not None
     axis, place = outside

@@ -104,7 +104,7 @@ def _some(total: int, counts: Sequence[int], most: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Event:
+class InstanceEvent:
     """An operation as an instance meets it; boxes are first and last elements, before masking."""
 
     op: Operation
@@ -119,12 +119,12 @@ class Event:
 
 def events(
     kernel: Kernel, sizes: Env, instance: Env, trips: int | None = _TRIPS
-) -> Iterator[Event]:
+) -> Iterator[InstanceEvent]:
     """What an instance does in memory, in order; of long loops only the first and last iterations."""
     yield from _events(kernel.body, {**sizes, **instance}, trips)
 
 
-def _events(block: Block, env: Env, trips: int | None) -> Iterator[Event]:
+def _events(block: Block, env: Env, trips: int | None) -> Iterator[InstanceEvent]:
     for op in block.operations:
         if op.block is not None:
             a = op.attributes
@@ -137,7 +137,7 @@ def _events(block: Block, env: Env, trips: int | None) -> Iterator[Event]:
             a = op.attributes
             low = tuple(value(x, env) for x in a.get("at", ()))
             high = tuple(x + n - 1 for x, n in zip(low, a.get("extent", ()), strict=True))
-            yield Event(op, env, low, high)
+            yield InstanceEvent(op, env, low, high)
 
 
 def _chosen(counter: range, trips: int | None) -> Sequence[int]:
@@ -152,7 +152,7 @@ def shape_at(m: Memory, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(value(n, sizes) for n in m.type.shape)
 
 
-def clipped(e: Event, sizes: Env) -> Any:
+def clipped(e: InstanceEvent, sizes: Env) -> Any:
     """The elements that a box touches, as slices of its memory."""
     assert e.op.memory is not None
     shape = shape_at(e.op.memory, sizes)

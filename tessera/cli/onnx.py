@@ -12,7 +12,7 @@ import numpy as np
 
 from tessera.cli.show import UsageError
 from tessera.interop.onnx import OnnxModule, load
-from tessera.interop.onnx.model import Node
+from tessera.interop.onnx.model import OnnxNode
 from tessera.interop.onnx.rule import RULES
 
 
@@ -110,7 +110,7 @@ def _line(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _nodes(nodes: Sequence[Node]) -> Iterator[Node]:
+def _nodes(nodes: Sequence[OnnxNode]) -> Iterator[OnnxNode]:
     for n in nodes:
         yield n
         for g in n.graphs():

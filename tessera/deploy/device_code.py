@@ -13,7 +13,14 @@ from tessera.compile.gpu.lowering import GpuCall
 from tessera.compile.gpu.offline import Boxed, OfflineExecutable, OfflineProgram
 from tessera.core.dtype import DType
 from tessera.core.errors import DeviceError
-from tessera.deploy.device_plan import Box, DevicePlan, Launch, Named, Parameter, Pointer
+from tessera.deploy.device_plan import (
+    BoxParameter,
+    CellPointer,
+    DevicePlan,
+    Named,
+    Parameter,
+    PlannedLaunch,
+)
 from tessera.deploy.entries import Traced
 from tessera.runtime.cuda import launch as driver
 from tessera.runtime.cuda.tma import SWIZZLES, TYPES
@@ -85,7 +92,7 @@ def _plan(
             threads = program.device[2] * code.warps
             given = tuple(map(_parameter, program.parameters(c, scratch)))
             launches.append(
-                Launch(
+                PlannedLaunch(
                     c.name, numbers[code], blocks, threads, code.shared, bool(code.scratch), given
                 )
             )
@@ -96,13 +103,13 @@ def _plan(
     )  # fmt: skip
 
 
-def _parameter(p: driver.Pointer | driver.Value | Boxed) -> Parameter:
+def _parameter(p: driver.Pointer | driver.FixedValue | Boxed) -> Parameter:
     if isinstance(p, driver.Pointer):
-        return Pointer(p.cell, p.offset)
-    if isinstance(p, driver.Value):
+        return CellPointer(p.cell, p.offset)
+    if isinstance(p, driver.FixedValue):
         return p.data
     m = p.map
     shape, strides, box = m.shape[::-1], m.strides[-2::-1], m.box[::-1]
-    return Box(
+    return BoxParameter(
         p.cell, p.offset, TYPES[np.dtype(m.dtype)], SWIZZLES[m.swizzle], shape, strides, box
     )  # fmt: skip

@@ -23,7 +23,7 @@ MOST_VALUE, MOST_AXES, MOST_MAP_AXES = 64, 8, 5
 
 
 @dataclass(frozen=True)
-class Pointer:
+class CellPointer:
     """A parameter: the address of a cell, and bytes beyond it."""
 
     cell: int
@@ -31,7 +31,7 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Box:
+class BoxParameter:
     """A parameter: a descriptor of the copy engine for memory in a cell, as
     cuTensorMapEncodeTiled is told.
     """
@@ -45,11 +45,11 @@ class Box:
     box: tuple[int, ...]
 
 
-Parameter = Pointer | bytes | Box
+Parameter = CellPointer | bytes | BoxParameter
 
 
 @dataclass(frozen=True)
-class Launch:
+class PlannedLaunch:
     """A kernel on so many blocks."""
 
     name: str
@@ -87,7 +87,7 @@ class DevicePlan:
     scratch: int
     outputs: tuple[Named, ...]
     codes: tuple[tuple[str, int, int], ...]  # function, where its image begins, bytes
-    launches: tuple[Launch, ...]
+    launches: tuple[PlannedLaunch, ...]
     numerics: str = ""  # not known of plans of version 1
 
     @property
@@ -130,7 +130,7 @@ def _named(x: Named) -> bytes:
     return _text(x.name) + _u32(DTYPES[x.type.dtype.name], x.type.rank) + shape
 
 
-def _launch(x: Launch) -> bytes:
+def _launch(x: PlannedLaunch) -> bytes:
     head = _text(x.name) + _u32(
         x.code, x.blocks, x.threads, x.shared, int(x.own_scratch), len(x.parameters)
     )
@@ -138,7 +138,7 @@ def _launch(x: Launch) -> bytes:
 
 
 def _parameter(p: Parameter) -> bytes:
-    if isinstance(p, Pointer):
+    if isinstance(p, CellPointer):
         return _u32(_POINTER, p.cell) + struct.pack("<Q", p.offset)
     if isinstance(p, bytes):
         return _u32(_VALUE, len(p)) + p
@@ -218,11 +218,11 @@ def _read_output(r: _ByteReader) -> Named:
     return Named(x.name, x.type, cell, offset)
 
 
-def _read_launch(r: _ByteReader) -> Launch:
+def _read_launch(r: _ByteReader) -> PlannedLaunch:
     name = r.text()
     code, blocks, threads, shared, own = (r.u32() for _ in range(5))
     given = tuple(_read_parameter(r) for _ in r.count())
-    return Launch(name, code, blocks, threads, shared, bool(own), given)
+    return PlannedLaunch(name, code, blocks, threads, shared, bool(own), given)
 
 
 def _read_parameter(r: _ByteReader) -> Parameter:
@@ -231,11 +231,11 @@ def _read_parameter(r: _ByteReader) -> Parameter:
         return r.take(r.u32(MOST_VALUE))
     cell, offset = r.numbers("IQ")
     if kind == _POINTER:
-        return Pointer(cell, offset)
+        return CellPointer(cell, offset)
     dtype, swizzle, n = r.numbers("III")
     if not 1 <= n <= MOST_MAP_AXES or dtype > 12 or swizzle > 3:
         raise ValueError("a descriptor is out of range")
-    return Box(
+    return BoxParameter(
         cell, offset, dtype, swizzle, r.numbers(f"{n}Q"), r.numbers(f"{n - 1}Q"), r.numbers(f"{n}I")
     )
 

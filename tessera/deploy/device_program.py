@@ -9,12 +9,20 @@ import numpy as np
 
 from tessera.core.errors import DeviceError, FileError
 from tessera.deploy.container import Container
-from tessera.deploy.device_plan import Box, DevicePlan, Launch, Named, Pointer, decode, spans_fit
+from tessera.deploy.device_plan import (
+    BoxParameter,
+    CellPointer,
+    DevicePlan,
+    Named,
+    PlannedLaunch,
+    decode,
+    spans_fit,
+)
 from tessera.deploy.manifest import BROKEN
 from tessera.runtime.cuda import launch as driver
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
-from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.tma import encoded
 
 _ANYWHERE = 4096  # a launch puts the address in
@@ -57,15 +65,15 @@ class DeployedProgram:
             to_device(np.frombuffer(data[at : at + n], np.uint8), self.gpu)
             for at, n in self.plan.data
         ]
-        modules = [Module(binary[at : at + n], self.gpu) for _, at, n in self.plan.codes]
+        modules = [DriverModule(binary[at : at + n], self.gpu) for _, at, n in self.plan.codes]
         launches = [self._launch(x, modules) for x in self.plan.launches]
         self._launcher = driver.Launcher(launches, self.gpu)
 
-    def _launch(self, x: Launch, modules: Sequence[Module]) -> driver.Launch:
+    def _launch(self, x: PlannedLaunch, modules: Sequence[DriverModule]) -> driver.DeviceLaunch:
         function = modules[x.code].function(self.plan.codes[x.code][0], x.shared)
         given = [_parameter(p) for p in x.parameters]
         given += _added(function, x, len(given), len(self.plan.sizes) - 1)
-        return driver.Launch(function, (x.blocks, 1, 1), x.threads, tuple(given), name=x.name)
+        return driver.DeviceLaunch(function, (x.blocks, 1, 1), x.threads, tuple(given), name=x.name)
 
     def run(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """The outputs for these inputs, arrays of this device or of the host."""
@@ -95,19 +103,21 @@ class DeployedProgram:
 
 
 def _parameter(p: Any) -> driver.Parameter:
-    if isinstance(p, Pointer):
+    if isinstance(p, CellPointer):
         return driver.Pointer(p.cell, p.offset)
-    if isinstance(p, Box):
+    if isinstance(p, BoxParameter):
         data = encoded(_ANYWHERE, p.dtype, p.shape, p.strides, p.box, p.swizzle)
         return driver.TensorMap(data, p.cell, p.offset)
-    return driver.Value(p)
+    return driver.FixedValue(p)
 
 
-def _added(function: Function, x: Launch, given: int, scratch: int) -> list[driver.Parameter]:
+def _added(
+    function: DriverFunction, x: PlannedLaunch, given: int, scratch: int
+) -> list[driver.Parameter]:
     """What the compiler of the kernel adds: addresses of its own scratch, and of what profiles need."""
     known = function.parameters
     count = given + 2 if known is None else len(known)
-    extra: list[driver.Parameter] = [driver.Value(bytes(8)) for _ in range(count - given)]
+    extra: list[driver.Parameter] = [driver.FixedValue(bytes(8)) for _ in range(count - given)]
     if extra and x.own_scratch:
         extra[0] = driver.Pointer(scratch)
     return extra

@@ -18,7 +18,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.memory import Access, MemoryPlan
 from tessera.runtime.cuda import nvtx
 from tessera.runtime.cuda.device import Gpu
-from tessera.runtime.cuda.stream import Event
+from tessera.runtime.cuda.stream import DriverEvent
 
 Ran = list[tuple[int, int, int]]  # step, begin and end in nanoseconds
 _now = time.perf_counter_ns
@@ -67,7 +67,7 @@ class _Mark:
     __slots__ = ("event", "run", "step")
 
     def __init__(self, gpu: Gpu, run: Any = None, step: int = -1):
-        self.event, self.run, self.step = Event(gpu, timing=True), run, step
+        self.event, self.run, self.step = DriverEvent(gpu, timing=True), run, step
         self.event.record()
 
 
@@ -81,9 +81,11 @@ class Device:
         self._first.event.synchronize()
         self._zero = _now()  # of the clock of the host at the first event
         self._marks: list[_Mark] = []
-        self._copies: list[tuple[Any, str, int, Event, Event]] = []
+        self._copies: list[tuple[Any, str, int, DriverEvent, DriverEvent]] = []
 
-    def copied(self, run: Any, engine: str, step: int, begin: Event, end: Event) -> None:
+    def copied(
+        self, run: Any, engine: str, step: int, begin: DriverEvent, end: DriverEvent
+    ) -> None:
         """Note a copy beside the kernels of a run."""
         self._copies.append((run, engine, step, begin, end))
 
@@ -183,7 +185,7 @@ class GpuRecorder:
     ) -> None:
         with self._lock:
             device, engines = self._device(p.gpu), p.gpu.engines
-            times: list[tuple[Event, Event]] = []
+            times: list[tuple[DriverEvent, DriverEvent]] = []
             engines.times = times
             try:
                 with nvtx.named(access.name):

@@ -25,15 +25,15 @@ from tessera.lang.tensor import Tensor
 from tessera.runtime.cuda import stream as runtime
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray
-from tessera.runtime.cuda.pool import Block
+from tessera.runtime.cuda.pool import PoolBlock
 from tessera.runtime.cuda.staging import Staging
 
 
 class Point:
     """A point in the work of a GPU."""
 
-    def __init__(self, stream: runtime.Stream):
-        self.event = runtime.Event(stream.gpu, timing=True)
+    def __init__(self, stream: runtime.DriverStream):
+        self.event = runtime.DriverEvent(stream.gpu, timing=True)
         self.event.record(stream)
 
     def done(self) -> bool:
@@ -57,7 +57,7 @@ class DeviceStream(Stream):
         self.device: Device = as_device(device)
         self.priority = priority
         self._gpu = gpu(self.device.index, self.device.kind)
-        self._stream = runtime.Stream(self._gpu, priority=priority)
+        self._stream = runtime.DriverStream(self._gpu, priority=priority)
         self._staging = Staging(self._gpu)
         self._outer = []
         self._ran: set[int] = set()  # programs that have run here
@@ -96,7 +96,7 @@ class DeviceStream(Stream):
             outs = run()
         event = self._stream.record()
         for block in (*blocks, *(x.owner for x in data if isinstance(x, DeviceArray))):
-            if isinstance(block, Block):
+            if isinstance(block, PoolBlock):
                 block.used_on(self._stream)
         if program not in self._ran:  # a first run may make what later ones keep
             self._ran.add(program)
@@ -127,7 +127,7 @@ class DeviceStream(Stream):
             block.used_on(self._stream)
         return self.promised(made.type, made.storage, event)
 
-    def promised(self, type: TensorType, array: Any, event: runtime.Event) -> Tensor:
+    def promised(self, type: TensorType, array: Any, event: runtime.DriverEvent) -> Tensor:
         """A tensor that this stream brings."""
         t = object.__new__(Promised)
         t.type, t.device, t.node, t.index, t.builder = type, self.device, None, 0, None
@@ -140,7 +140,7 @@ class Promised(Tensor):
 
     __slots__ = ("_event", "_promise", "_waited")
     _promise: DeviceArray | None  # None: the elements were donated
-    _event: runtime.Event
+    _event: runtime.DriverEvent
     _waited: set[int]  # streams that come after it
 
     @property

@@ -51,7 +51,7 @@ class Repeat:
 
 
 @dataclass(eq=False)
-class Ref:
+class NodeRef:
     """A node that is known later."""
 
     to: Any = None
@@ -93,7 +93,7 @@ def shortest(node: Any) -> int:
     return found
 
 
-def settle(refs: Sequence[Ref]) -> None:
+def settle(refs: Sequence[NodeRef]) -> None:
     """Find the fewest bytes of all Refs: the least fixed point."""
     changed = True
     while changed:
@@ -134,7 +134,7 @@ def _size(node: Any) -> int:
     """The fewest bytes of a node once all Refs are settled."""
     if isinstance(node, Bytes):
         return 1
-    if isinstance(node, Ref):
+    if isinstance(node, NodeRef):
         return node.shortest
     if node.size is None:
         node.size = shortest(node)
@@ -175,7 +175,7 @@ def _choices(s: Stack) -> list[Stack | None]:
     if isinstance(node, Alt):
         options = [min(node.options, key=_size)] if deep else node.options
         return [pushed(o, rest) for o in options]
-    if isinstance(node, Ref):
+    if isinstance(node, NodeRef):
         return [pushed(node.to, rest)]
     assert isinstance(node, Repeat), node
     if node.most == 0 or (deep and not node.least):

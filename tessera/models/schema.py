@@ -17,7 +17,7 @@ from tessera.models.grammar import (
     NEVER,
     Alt,
     Bytes,
-    Ref,
+    NodeRef,
     Repeat,
     Seq,
     literal,
@@ -145,8 +145,8 @@ class Grammar:
 
     def __init__(self, schema: Any, ascii_only: bool = False):
         self._root, self._ascii = schema, ascii_only
-        self._refs: list[Ref] = []
-        self._named: dict[str, Ref] = {}
+        self._refs: list[NodeRef] = []
+        self._named: dict[str, NodeRef] = {}
         self._any = _any_value()
         self.node = self._of(schema, 0)
         settle(self._refs)
@@ -199,7 +199,7 @@ class Grammar:
                 f"schema: $ref is {name!r:.60}, expected a path such as #/$defs/name"
             )
         if name not in self._named:
-            ref = self._named[name] = Ref()
+            ref = self._named[name] = NodeRef()
             self._refs.append(ref)
             ref.to = self._of(self._found(name), depth + 1)
         return self._named[name]

@@ -26,9 +26,9 @@ from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
 from tessera.runtime.cuda import driver
 from tessera.runtime.cuda.device import gpu
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, Value, i32
+from tessera.runtime.cuda.launch import DeviceLaunch, FixedValue, Launcher, Pointer, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, to_device
-from tessera.runtime.cuda.module import Module
+from tessera.runtime.cuda.module import DriverModule
 from tessera.runtime.triton_builder import build
 from tests.compile.test_gpu_programs import attention_in_f64, normal
 from tests.support.cases.op_cases import Case, all_cases
@@ -97,18 +97,22 @@ def run(kernel: Kernel, arrays: list[Any], threads: Threads = PLAIN) -> list[Any
     source = source_of(kernel, emit(kernel, threads), threads, ("cuda", 90, 32), scratch)
     (code,) = build([source])
     blocks = int(substitute(product(tuple(n for _, n in kernel.grid)), sizes))
-    function = Module(code.image, g).function(code.name, code.shared)
+    function = DriverModule(code.image, g).function(code.name, code.shared)
     held: list[DeviceArray] = [to_device(a) for a in arrays]
-    given_: list[Pointer | Value] = [Pointer(i) for i in range(len(held))]
+    given_: list[Pointer | FixedValue] = [Pointer(i) for i in range(len(held))]
     given_ += [i32(sizes[n]) for n in kernel.sizes]
     held.append(empty((max(blocks * max(scratch, code.scratch), 1),), np.int8))
     if scratch:
         given_.append(Pointer(len(arrays)))
     known = function.parameters
-    rest: list[Pointer | Value] = [Value(bytes(8)) for _ in range(len(known or ()) - len(given_))]
+    rest: list[Pointer | FixedValue] = [
+        FixedValue(bytes(8)) for _ in range(len(known or ()) - len(given_))
+    ]
     if rest and code.scratch:
         rest[0] = Pointer(len(arrays))
-    launcher = Launcher([Launch(function, (blocks, 1, 1), 32 * code.warps, (*given_, *rest))], g)
+    launcher = Launcher(
+        [DeviceLaunch(function, (blocks, 1, 1), 32 * code.warps, (*given_, *rest))], g
+    )
     launcher.run([a.ptr for a in held][: launcher.cells])
     return [a.numpy() for a in held[: len(arrays)]]
 

@@ -19,12 +19,12 @@ from tessera.core.dtype import bf16, f32
 from tessera.core.errors import DeviceError, OperandError, OutOfMemoryError
 from tessera.runtime.cuda import driver, replay
 from tessera.runtime.cuda.device import Gpu, gpu
-from tessera.runtime.cuda.graph import Graph
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, i32
+from tessera.runtime.cuda.graph import LaunchGraph
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, i32
 from tessera.runtime.cuda.launch import f32 as float_value
 from tessera.runtime.cuda.memory import DeviceArray, from_dlpack, to_device
-from tessera.runtime.cuda.module import Module
-from tessera.runtime.cuda.stream import Event, Stream
+from tessera.runtime.cuda.module import DriverModule
+from tessera.runtime.cuda.stream import DriverEvent, DriverStream
 from tessera.runtime.hip import api
 from tessera.runtime.hip.api import API
 from tessera.runtime.triton_builder import Code, Source
@@ -72,7 +72,7 @@ def test_the_table_has_the_arguments_that_the_header_declares() -> None:
 def test_without_a_driver_the_error_says_what_was_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(driver.LOADERS, "hip", driver.Loader("hip"))
+    monkeypatch.setitem(driver.LOADERS, "hip", driver.DriverLoader("hip"))
     nowhere = ("libamdhip64-nowhere.so.7", "libamdhip64-nowhere.so")
     monkeypatch.setattr(api, "API", replace(API, libraries=nowhere))
     assert not driver.available("hip")
@@ -104,7 +104,7 @@ def test_without_a_device_tensors_say_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_doctor_names_the_target(hip: FakeHip, monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._target("hip") == {"works": True, "note": "Triton, on an AMD GPU"}
-    monkeypatch.setitem(driver.LOADERS, "hip", driver.Loader("hip"))
+    monkeypatch.setitem(driver.LOADERS, "hip", driver.DriverLoader("hip"))
     monkeypatch.setattr(api, "API", replace(API, libraries=("libamdhip64-nowhere.so",)))
     report = doctor.examine()
     assert report["targets"]["hip"] == {
@@ -122,7 +122,7 @@ def test_errors_have_the_words_of_the_driver(fake: FakeHip) -> None:
         "again; rocgdb finds the kernel"
     )
     with pytest.raises(DeviceError) as e:
-        Module(b"another", gpu(0, "hip"))
+        DriverModule(b"another", gpu(0, "hip"))
     assert e.value.message == (
         "hip: hipModuleLoadDataEx failed with hipErrorInvalidImage (device kernel image is invalid) for 7 bytes "
         "of code on gfx942"
@@ -182,13 +182,13 @@ def test_a_device_knows_what_it_is(fake: FakeHip) -> None:
 def test_launches_and_graphs(fake: FakeHip, monkeypatch: pytest.MonkeyPatch) -> None:
     g, f = gpu(0, "hip"), scale(fake)
     a, b = to_device(np.arange(5, dtype="f4"), g), to_device(np.zeros(5, "f4"), g)
-    one = Launch(f, (3, 2, 1), 256, (Pointer(1), Pointer(0), i32(5), float_value(2)))
+    one = DeviceLaunch(f, (3, 2, 1), 256, (Pointer(1), Pointer(0), i32(5), float_value(2)))
     launcher = Launcher([one, one], g)
     launcher.run([a.ptr, b.ptr])
     assert fake.launched == [("scale", (3, 2, 1, 256, 1, 1), 100, None, g.stream.handle)] * 2
     np.testing.assert_array_equal(b.numpy(), 2 * np.arange(5))
-    aside = Stream(g)
-    with Graph.capture(aside) as graph:
+    aside = DriverStream(g)
+    with LaunchGraph.capture(aside) as graph:
         graph.run(launcher, [a.ptr, b.ptr])
     assert graph.nodes == 2
     graph.instantiate()
@@ -225,9 +225,9 @@ def test_a_kernel_needs_no_leave_for_shared_memory(fake: FakeHip) -> None:
 
 def test_streams_events_and_memory(fake: FakeHip) -> None:
     g = gpu(0, "hip")
-    side, x = Stream(g), to_device(np.arange(6), g)
+    side, x = DriverStream(g), to_device(np.arange(6), g)
     side.wait(g.stream)
-    begin, end = Event(g, timing=True), Event(g, timing=True)
+    begin, end = DriverEvent(g, timing=True), DriverEvent(g, timing=True)
     begin.record()
     end.record(side)
     end.synchronize()

@@ -16,8 +16,8 @@ from tessera import op
 from tessera.core.errors import DeviceError, OutOfMemoryError
 from tessera.runtime.cuda import driver, replay
 from tessera.runtime.cuda.device import Gpu, gpu
-from tessera.runtime.cuda.graph import Graph
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, f32, i32
+from tessera.runtime.cuda.graph import LaunchGraph
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, f32, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, from_dlpack, to_device
 from tests.support.fakes.cuda_fake import FakeCuda, LazyCuda, scale
 from tests.support.fakes.gpu_fake import launching_gpus
@@ -206,7 +206,7 @@ def test_a_copy_that_fails_names_both_devices(fake: FakeCuda) -> None:
     assert e.value.message == (
         f"{one.kind}: {fake.api.name('cuMemcpyPeerAsync')} failed with {two.driver.describe(1)} from {one} to {two}"
     )
-    with Graph.capture(two.stream), pytest.raises(DeviceError) as e:
+    with LaunchGraph.capture(two.stream), pytest.raises(DeviceError) as e:
         x.to(two)
     assert e.value.message == (
         f"{one.kind}: memory of another device cannot be copied while the main stream of {two} is captured; copy "
@@ -276,7 +276,7 @@ def scaled(by: float, g: Gpu, x: DeviceArray, fake: FakeCuda) -> DeviceArray:
     """x * by, by a kernel of the device."""
     out = empty(x.shape, x.dtype, g)
     given = (Pointer(1), Pointer(0), i32(x.size), f32(by))
-    Launcher([Launch(scale(fake, g.index), (1, 1, 1), 32, given)], g).run([x.ptr, out.ptr])
+    Launcher([DeviceLaunch(scale(fake, g.index), (1, 1, 1), 32, given)], g).run([x.ptr, out.ptr])
     return out
 
 

@@ -23,7 +23,14 @@ from tessera.core.errors import DeviceError
 from tessera.core.types import TensorType
 from tessera.deploy import container
 from tessera.deploy.container import Container
-from tessera.deploy.device_plan import Box, DevicePlan, Launch, Named, Pointer, decode
+from tessera.deploy.device_plan import (
+    BoxParameter,
+    CellPointer,
+    DevicePlan,
+    Named,
+    PlannedLaunch,
+    decode,
+)
 from tessera.native import INCLUDE, SOURCE
 from tests.support.fakes.cuda_fake import FakeCuda
 from tests.support.fakes.gpu_fake import launching_gpus
@@ -139,16 +146,16 @@ def hand_made(target: str = "cuda:sm_90") -> tuple[DevicePlan, bytes, list[Any]]
     w = RNG.normal(size=(6, 4)).astype(np.float32)
     n = 4 * x.size
     given, data, first, second, arena, _ = range(6)
-    box = Box(arena, 256, 7, 0, (4, 6), (16,), (4, 6))
+    box = BoxParameter(arena, 256, 7, 0, (4, 6), (16,), (4, 6))
     shape = struct.pack("<i", 6), struct.pack("<i", 4), struct.pack("<q", 4), struct.pack("<q", 1)
     count = struct.pack("<i", x.size)
     launches = (
-        Launch("scale_0", 0, 2, 128, 0, False,
-               (Pointer(given, 0), Pointer(arena, 0), count, struct.pack("<f", 1.5))),
-        Launch("add_1", 1, 1, 64, 60000, False,
-               (Pointer(arena, 0), Pointer(data, 0), Pointer(arena, 256), count)),
-        Launch("boxed_2", 2, 1, 64, 0, False, (box, *shape, Pointer(first, 0))),
-        Launch("hungry_3", 3, 1, 32, 0, True, (Pointer(first, 0), Pointer(second, 128), count)),
+        PlannedLaunch("scale_0", 0, 2, 128, 0, False,
+               (CellPointer(given, 0), CellPointer(arena, 0), count, struct.pack("<f", 1.5))),
+        PlannedLaunch("add_1", 1, 1, 64, 60000, False,
+               (CellPointer(arena, 0), CellPointer(data, 0), CellPointer(arena, 256), count)),
+        PlannedLaunch("boxed_2", 2, 1, 64, 0, False, (box, *shape, CellPointer(first, 0))),
+        PlannedLaunch("hungry_3", 3, 1, 32, 0, True, (CellPointer(first, 0), CellPointer(second, 128), count)),
     )  # fmt: skip
     names = ("scale", "add", "boxed", "hungry")
     plan = DevicePlan(

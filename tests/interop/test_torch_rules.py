@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera.core.dtype import f32
 from tessera.interop.torch import library
-from tessera.interop.torch.rule import RULES, Call
+from tessera.interop.torch.rule import RULES, AtenCall
 from tests.support.runners.recorded_calls import difference, load, map_arrays
 
 RUNS_ON = "numpy"
@@ -31,7 +31,7 @@ def test_a_rule_gives_what_pytorch_gave(name: str) -> None:
         want = row["want"] if isinstance(row["want"], list) else [row["want"]]
         shapes = tuple(None if w is None else w.shape for w in want)
         args, kwargs = map_arrays((row["args"], row["kwargs"]), ts.asarray)
-        got = RULES[name](Call(name, tuple(row["dtypes"]), shapes), *args, **kwargs)
+        got = RULES[name](AtenCall(name, tuple(row["dtypes"]), shapes), *args, **kwargs)
         assert not difference(row["want"], got, 2e-5, 2e-6), (row["args"], row["kwargs"])
 
 

@@ -15,12 +15,12 @@ import pytest
 from tessera.core.errors import DeviceError, OutOfMemoryError
 from tessera.runtime.cuda.device import count, gpu
 from tessera.runtime.cuda.driver import available
-from tessera.runtime.cuda.graph import Graph
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, TensorMap, f32, i32, i64
+from tessera.runtime.cuda.graph import LaunchGraph
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, TensorMap, f32, i32, i64
 from tessera.runtime.cuda.memory import DeviceArray, empty, from_dlpack, to_device
-from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.staging import CHUNK
-from tessera.runtime.cuda.stream import Event, Stream
+from tessera.runtime.cuda.stream import DriverEvent, DriverStream
 from tessera.runtime.cuda.tma import tensor_map
 from tests.support.cases.cuda_cases import every_dtype
 from tests.support.cases.cuda_kernels import PLAIN, TILE
@@ -34,15 +34,15 @@ ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 
 
-def function(name: str, shared: int = 0) -> Function:
-    return Module(PLAIN.encode(), gpu()).function(name, shared)
+def function(name: str, shared: int = 0) -> DriverFunction:
+    return DriverModule(PLAIN.encode(), gpu()).function(name, shared)
 
 
 def scaling(n: int, *factors: float) -> Launcher:
     """Cell i + 1 is cell i times a factor."""
     f = function("scale")
     launches = [
-        Launch(f, (-(-n // 256), 1, 1), 256, (Pointer(i + 1), Pointer(i), i32(n), f32(k)))
+        DeviceLaunch(f, (-(-n // 256), 1, 1), 256, (Pointer(i + 1), Pointer(i), i32(n), f32(k)))
         for i, k in enumerate(factors)
     ]
     return Launcher(launches, gpu())
@@ -51,7 +51,7 @@ def scaling(n: int, *factors: float) -> Launcher:
 def spinning(milliseconds: float) -> Launcher:
     """A kernel that takes this long and then writes 1 to cell 0."""
     time = i64(int(milliseconds * 1e6))
-    return Launcher([Launch(function("spin"), (1, 1, 1), 1, (Pointer(0), time))], gpu())
+    return Launcher([DeviceLaunch(function("spin"), (1, 1, 1), 1, (Pointer(0), time))], gpu())
 
 
 def sample(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
@@ -116,10 +116,10 @@ def test_launches_in_a_row_and_in_a_graph() -> None:
     launcher.run([a.ptr for a in arrays])
     for a, by in zip(arrays[1:], np.cumprod(factors), strict=True):
         np.testing.assert_array_equal(a.numpy(), x * np.float32(by))
-    stream = Stream(gpu())
+    stream = DriverStream(gpu())
     for a in arrays[1:]:
         a.memset()
-    with Graph.capture(stream) as graph:
+    with LaunchGraph.capture(stream) as graph:
         graph.run(launcher, [a.ptr for a in arrays])
     assert graph.nodes == len(factors)
     graph.instantiate()
@@ -135,9 +135,9 @@ def test_launches_in_a_row_and_in_a_graph() -> None:
 
 def test_a_captured_run_that_the_graph_was_not_told_of() -> None:
     launcher, x = scaling(8, 2.0), to_device(np.ones(8, "f4"))
-    out, stream = to_device(np.zeros(8, "f4")), Stream(gpu())
+    out, stream = to_device(np.zeros(8, "f4")), DriverStream(gpu())
     stream.wait(gpu().stream)
-    with Graph.capture(stream) as graph:
+    with LaunchGraph.capture(stream) as graph:
         launcher.run([x.ptr, out.ptr], stream)
     graph.instantiate()
     graph.launch()
@@ -157,7 +157,7 @@ def test_memory_is_used_again_in_the_order_of_the_stream() -> None:
 
 def test_another_stream_keeps_its_memory() -> None:
     g, flag = gpu(), to_device(np.zeros(1, "i4"))
-    side, spin = Stream(g), spinning(30)
+    side, spin = DriverStream(g), spinning(30)
     side.wait(g.stream)
     spin.run([flag.ptr], side)
     flag.owner.used_on(side)
@@ -171,12 +171,12 @@ def test_another_stream_keeps_its_memory() -> None:
 
 def test_streams_and_events_take_their_time() -> None:
     g, flag = gpu(), to_device(np.zeros(1, "i4"))
-    side, spin = Stream(g), spinning(20)
+    side, spin = DriverStream(g), spinning(20)
     spin.run([flag.ptr], side)  # the first launch loads the kernel
     side.synchronize()
     flag.memset()
     side.wait(g.stream)
-    begin, end = Event(g, timing=True), Event(g, timing=True)
+    begin, end = DriverEvent(g, timing=True), DriverEvent(g, timing=True)
     begin.record(side)
     spin.run([flag.ptr], side)
     end.record(side)
@@ -192,7 +192,8 @@ def test_dynamic_shared_memory_of_all_that_there_is() -> None:
     most = gpu().shared_per_block
     n = most // 4
     launcher = Launcher(
-        [Launch(function("stage", most), (1, 1, 1), 256, (Pointer(0), Pointer(1), i32(n)))], gpu()
+        [DeviceLaunch(function("stage", most), (1, 1, 1), 256, (Pointer(0), Pointer(1), i32(n)))],
+        gpu(),
     )
     x, out = to_device(np.arange(n, dtype="f4")), empty((n,), "f4")
     launcher.run([out.ptr, x.ptr])
@@ -202,21 +203,21 @@ def test_dynamic_shared_memory_of_all_that_there_is() -> None:
 @pytest.mark.parametrize("size", [1, 2, 8, 16])
 def test_clusters(size: int) -> None:
     out = empty((32,), "i4")
-    Launcher([Launch(function("ranks"), (32, 1, 1), 32, (Pointer(0),), (size, 1, 1))], gpu()).run(
-        [out.ptr]
-    )
+    Launcher(
+        [DeviceLaunch(function("ranks"), (32, 1, 1), 32, (Pointer(0),), (size, 1, 1))], gpu()
+    ).run([out.ptr])
     np.testing.assert_array_equal(out.numpy(), np.arange(32) % size)
 
 
 def test_a_tile_by_its_descriptor() -> None:
-    f = Module(TILE.encode(), gpu()).function("tile")
+    f = DriverModule(TILE.encode(), gpu()).function("tile")
     x = np.arange(40 * 32, dtype="f4").reshape(40, 32)
     one, two, out = to_device(x), to_device(-x), empty((8, 16), "f4")
     data = tensor_map(one.ptr, "f4", x.shape, (128, 4), (8, 16))
 
     def tile(row: int, column: int, source: DeviceArray) -> Any:
         parameters = (TensorMap(data, 0), Pointer(1), i32(row), i32(column))
-        Launcher([Launch(f, (1, 1, 1), 128, parameters)], gpu()).run([source.ptr, out.ptr])
+        Launcher([DeviceLaunch(f, (1, 1, 1), 128, parameters)], gpu()).run([source.ptr, out.ptr])
         return out.numpy()
 
     np.testing.assert_array_equal(tile(8, 16, one), x[8:16, 16:])
@@ -313,9 +314,11 @@ def test_code_that_is_none() -> None:
     with pytest.raises(
         DeviceError, match="cuModuleLoadDataEx failed with CUDA_ERROR_INVALID_IMAGE"
     ):
-        Module(b"\x7fELF but not for long", gpu())
+        DriverModule(b"\x7fELF but not for long", gpu())
     with pytest.raises(DeviceError, match=r"CUDA_ERROR_INVALID_PTX .* on sm_\d+: ptxas .*line \d+"):
-        Module(PLAIN.replace("ld.param.u32 %r0, [n];", "ld.param.u32 %r0, [m];").encode(), gpu())
+        DriverModule(
+            PLAIN.replace("ld.param.u32 %r0, [n];", "ld.param.u32 %r0, [m];").encode(), gpu()
+        )
     with pytest.raises(DeviceError, match=r"CUDA_ERROR_NOT_FOUND .* for a kernel 'nothing'"):
         function("nothing")
     still_works()
@@ -328,9 +331,11 @@ def test_launches_that_cannot_be() -> None:
     with pytest.raises(
         DeviceError, match=r"CUDA_ERROR_INVALID_VALUE .* for kernel 'ranks', launch 1 of 1"
     ):
-        Launcher([Launch(function("ranks"), (1, 1, 1), 4096, (Pointer(0),))], gpu()).run([out.ptr])
+        Launcher([DeviceLaunch(function("ranks"), (1, 1, 1), 4096, (Pointer(0),))], gpu()).run(
+            [out.ptr]
+        )
     with pytest.raises(AssertionError, match=r"got parameters of \(8,\) bytes"):
-        Launcher([Launch(function("scale"), (1, 1, 1), 32, (Pointer(0),))], gpu())
+        Launcher([DeviceLaunch(function("scale"), (1, 1, 1), 32, (Pointer(0),))], gpu())
     still_works()
 
 

@@ -20,9 +20,9 @@ from tessera.core.errors import CopyError, DeviceError, DTypeError, OutOfMemoryE
 from tessera.runtime.code import Source, load
 from tessera.runtime.cuda import driver, staging
 from tessera.runtime.cuda.device import gpu
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, f32, i32
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, f32, i32
 from tessera.runtime.cuda.memory import DeviceArray, empty, from_dlpack, to_device
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.stream import DriverStream
 from tests.support.cases.cuda_cases import every_dtype
 from tests.support.fakes.cuda_fake import FakeCuda, LazyCuda, scale
 
@@ -129,7 +129,7 @@ def test_a_small_segment_is_enough_when_memory_is_scarce() -> None:
 
 def test_a_block_of_another_stream_waits_for_it(fake: FakeCuda) -> None:
     g = gpu()
-    pool, side = g.pool, Stream(g)
+    pool, side = g.pool, DriverStream(g)
     block = pool.alloc(40 * MIB)
     start = block.ptr
     block.used_on(g.stream)
@@ -154,7 +154,7 @@ def test_a_block_of_another_stream_waits_for_it(fake: FakeCuda) -> None:
 
 def test_nobody_waits_while_there_is_other_memory(fake: FakeCuda) -> None:
     g = gpu()
-    side, block, spare = Stream(g), g.pool.alloc(20 * MIB), g.pool.alloc(40 * MIB)
+    side, block, spare = DriverStream(g), g.pool.alloc(20 * MIB), g.pool.alloc(40 * MIB)
     block.used_on(side)
     fake.busy.add(side.handle)
     start = spare.ptr
@@ -474,13 +474,14 @@ class Session:
 
     def __init__(self, seed: int, library: LazyCuda):
         self.random, self.library = np.random.default_rng(seed), library
-        self.side = Stream(gpu())
+        self.side = DriverStream(gpu())
         self.held: list[tuple[DeviceArray, np.ndarray[Any, Any]]] = []
         self.seen: list[tuple[list[float], np.ndarray[Any, Any]]] = []  # by another library
         kernel = scale(library)
         self.launchers = {
             n: Launcher(
-                [Launch(kernel, (1, 1, 1), 32, (Pointer(1), Pointer(0), i32(n), f32(2)))], gpu()
+                [DeviceLaunch(kernel, (1, 1, 1), 32, (Pointer(1), Pointer(0), i32(n), f32(2)))],
+                gpu(),
             )
             for n in (3, 300, 3000)
         }

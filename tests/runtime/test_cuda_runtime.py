@@ -21,11 +21,11 @@ from tessera.core.errors import DeviceError, OutOfMemoryError
 from tessera.runtime.cuda import api, driver, nvtx, replay
 from tessera.runtime.cuda.api import API
 from tessera.runtime.cuda.device import Gpu, count, gpu
-from tessera.runtime.cuda.graph import Graph
-from tessera.runtime.cuda.launch import Launch, Launcher, Pointer, TensorMap, f32, i32, i64
+from tessera.runtime.cuda.graph import LaunchGraph
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, TensorMap, f32, i32, i64
 from tessera.runtime.cuda.memory import DeviceArray, from_dlpack, to_device
-from tessera.runtime.cuda.module import Module
-from tessera.runtime.cuda.stream import Event, Stream
+from tessera.runtime.cuda.module import DriverModule
+from tessera.runtime.cuda.stream import DriverEvent, DriverStream
 from tessera.runtime.cuda.tma import tensor_map
 from tests.support.fakes.cuda_fake import FakeCuda, scale
 
@@ -52,7 +52,7 @@ def test_the_table_of_the_driver_is_what_the_fake_has() -> None:
 def test_without_a_driver_the_error_says_what_was_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(driver.LOADERS, "cuda", driver.Loader("cuda"))
+    monkeypatch.setitem(driver.LOADERS, "cuda", driver.DriverLoader("cuda"))
     monkeypatch.setattr(api, "API", replace(API, libraries=("libcuda-nowhere.so.1",)))
     assert not driver.available()
     with pytest.raises(DeviceError) as e:
@@ -183,7 +183,7 @@ def test_among_several_devices_the_driver_is_asked() -> None:
 
 def test_streams_and_events(fake: FakeCuda) -> None:
     g = gpu()
-    one, two = Stream(g), Stream(g)
+    one, two = DriverStream(g), DriverStream(g)
     fake.busy |= {one.handle}
     event = one.record()
     assert (one.done(), two.done(), event.done()) == (False, True, False)
@@ -193,7 +193,7 @@ def test_streams_and_events(fake: FakeCuda) -> None:
     event.synchronize()
     assert event.done()
     one.synchronize()
-    begin, end = Event(g, timing=True), Event(g, timing=True)
+    begin, end = DriverEvent(g, timing=True), DriverEvent(g, timing=True)
     begin.record()
     end.record(one)
     assert begin.elapsed(end) == 1.5
@@ -233,7 +233,7 @@ def test_a_kernel_knows_what_it_needs(fake: FakeCuda) -> None:
 
 def test_code_that_is_none_is_an_error_with_the_log_of_the_driver(fake: FakeCuda) -> None:
     with pytest.raises(DeviceError) as e:
-        Module(b"bad ptx", gpu())
+        DriverModule(b"bad ptx", gpu())
     assert e.value.message == (
         "cuda: cuModuleLoadDataEx failed with CUDA_ERROR_INVALID_IMAGE (device kernel image is invalid) for "
         "7 bytes of code on sm_90: line 1: syntax error"
@@ -246,9 +246,9 @@ def program(fake: FakeCuda, n: int = 5) -> tuple[Launcher, list[DeviceArray]]:
     memory = [to_device(np.arange(n, dtype="f4")), to_device(np.zeros(2 * n, "f4"))]
     b, c = Pointer(1), Pointer(1, 4 * n)
     launches = [
-        Launch(f, (1, 1, 1), 128, (b, Pointer(0), i32(n), f32(2))),
-        Launch(f, (0, 1, 1), 128, (b, b, i32(n), f32(100))),
-        Launch(f, (7, 2, 3), 64, (c, b, i32(n), f32(3)), (2, 1, 1)),
+        DeviceLaunch(f, (1, 1, 1), 128, (b, Pointer(0), i32(n), f32(2))),
+        DeviceLaunch(f, (0, 1, 1), 128, (b, b, i32(n), f32(100))),
+        DeviceLaunch(f, (7, 2, 3), 64, (c, b, i32(n), f32(3)), (2, 1, 1)),
     ]
     return Launcher(launches, gpu()), memory
 
@@ -264,7 +264,7 @@ def test_a_launcher_runs_kernels_with_the_addresses_of_a_run(fake: FakeCuda) -> 
         ("scale", (1, 1, 1, 128, 1, 1), 100, None, main),
         ("scale", (7, 2, 3, 64, 1, 1), 100, (4, 2, 1, 1), main),
     ]
-    other, side = to_device(np.zeros(10, "f4")), Stream(gpu())
+    other, side = to_device(np.zeros(10, "f4")), DriverStream(gpu())
     launcher.run([a.ptr, other.ptr], side)
     np.testing.assert_array_equal(other.numpy().reshape(2, 5), [2 * x, 6 * x])
     assert fake.launched[-1][-1] == side.handle
@@ -294,23 +294,23 @@ def test_parameters_that_do_not_fit_a_kernel_are_refused(fake: FakeCuda) -> None
     with pytest.raises(
         AssertionError, match=r"got parameters of \(8, 8\) bytes, expected \(8, 8, 4, 4\)"
     ):
-        Launcher([Launch(f, (1, 1, 1), 32, (i64(1), Pointer(0)))], gpu())
+        Launcher([DeviceLaunch(f, (1, 1, 1), 32, (i64(1), Pointer(0)))], gpu())
 
 
 def test_large_clusters_are_allowed(fake: FakeCuda) -> None:
     f = scale(fake)
     parameters = (Pointer(0), Pointer(0), i32(0), f32(0))
     for size, allowed in ((8, {}), (16, {(f.handle, 14): 1})):
-        Launcher([Launch(f, (16, 1, 1), 32, parameters, (size, 1, 1))], gpu())
+        Launcher([DeviceLaunch(f, (16, 1, 1), 32, parameters, (size, 1, 1))], gpu())
         assert fake.attributes == allowed
 
 
 def test_tensor_maps_follow_their_cells(fake: FakeCuda) -> None:
     seen: list[bytes] = []
     fake.kernels["tiles"] = (128, 4), lambda m, n: seen.append(m)
-    f = Module(b"fake", gpu()).function("tiles")
+    f = DriverModule(b"fake", gpu()).function("tiles")
     first = tensor_map(4096, "f2", (8, 64), (128, 2), (4, 32), swizzle=64)
-    launcher = Launcher([Launch(f, (1, 1, 1), 32, (TensorMap(first, 0, 16), i32(3)))], gpu())
+    launcher = Launcher([DeviceLaunch(f, (1, 1, 1), 32, (TensorMap(first, 0, 16), i32(3)))], gpu())
     for base in (4096, 8192, 8192, 512):
         launcher.run([base])
         assert seen[-1] == struct.pack("<Q", base + 16) + first[8:]
@@ -366,8 +366,8 @@ def test_a_tensor_map_that_cannot_be_says_what_it_was_of(fake: FakeCuda) -> None
 
 def test_a_graph_does_what_was_captured(fake: FakeCuda) -> None:
     launcher, (a, bc) = program(fake)
-    stream = Stream(gpu())
-    with Graph.capture(stream) as graph:
+    stream = DriverStream(gpu())
+    with LaunchGraph.capture(stream) as graph:
         graph.run(launcher, [a.ptr, bc.ptr])
     assert graph.nodes == 2
     np.testing.assert_array_equal(bc.numpy(), np.zeros(10))  # captured, not done
@@ -400,7 +400,7 @@ def test_a_launch_begins_early_where_it_waits_for_the_one_before_it_alone(
     waits: list[tuple[int, ...]] = [(), (0,), (0,), (2,), (1, 3), (4,), ()]
     for given, early in ((waits, [1, 5]), (None, [1, 2, 4, 5, 6])):
         many, begun, made = Launcher(launches, gpu()), len(fake.launched), len(fake.early)
-        with Graph.capture(Stream(gpu())) as graph:
+        with LaunchGraph.capture(DriverStream(gpu())) as graph:
             graph.run(many, [a.ptr, bc.ptr], given)
         (nodes,) = (x for g, x in fake.graphs.items() if g == graph._graph)
         assert fake.early[made:] == [nodes[i] for i in early if version >= 12030]
@@ -415,12 +415,12 @@ def test_a_launch_begins_early_where_it_waits_for_the_one_before_it_alone(
 
 
 def test_a_capture_that_fails_ends_the_capture(fake: FakeCuda) -> None:
-    stream = Stream(gpu())
-    with pytest.raises(ZeroDivisionError), Graph.capture(stream):
+    stream = DriverStream(gpu())
+    with pytest.raises(ZeroDivisionError), LaunchGraph.capture(stream):
         raise ZeroDivisionError
     assert (fake.capturing, fake.graphs) == ({}, {})
     launcher, (a, bc) = program(fake)
-    with Graph.capture(stream) as graph:
+    with LaunchGraph.capture(stream) as graph:
         launcher.run([a.ptr, bc.ptr], stream)  # may also be captured without being told of
     fake.faults["cuGraphInstantiate"] = [2]
     with pytest.raises(OutOfMemoryError):
@@ -436,11 +436,11 @@ def test_a_capture_that_fails_ends_the_capture(fake: FakeCuda) -> None:
 def test_the_main_stream_can_be_captured_too(fake: FakeCuda) -> None:
     """Nothing that dies or is allocated meanwhile may touch the stream."""
     launcher, (a, bc) = program(fake)
-    g, side = gpu(), Stream(gpu())
+    g, side = gpu(), DriverStream(gpu())
     late, theirs = g.pool.alloc(40 * MIB), from_dlpack(to_device(np.ones(3)))
     late.used_on(side)
     fake.busy.add(side.handle)
-    with Graph.capture(g.stream) as graph:
+    with LaunchGraph.capture(g.stream) as graph:
         launcher.run([a.ptr, bc.ptr])
         del late, theirs
         block = g.pool.alloc(20 * MIB)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tessera.compile.gpu.program import GpuProgram
 from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.memory import DeviceArray
-from tessera.runtime.cuda.module import Function
-from tessera.runtime.cuda.stream import Event
+from tessera.runtime.cuda.module import DriverFunction
+from tessera.runtime.cuda.stream import DriverEvent
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Timed:
     """A program on inputs that stay, under the clock of its device."""
 
     def __init__(self, p: GpuProgram, inputs: Sequence[DeviceArray]):
-        self._begin, self._end = Event(p.gpu, timing=True), Event(p.gpu, timing=True)
+        self._begin, self._end = DriverEvent(p.gpu, timing=True), DriverEvent(p.gpu, timing=True)
         self.run = p.repeated(inputs)
         launches = [x for s in p.segments if isinstance(s, Launcher) for x in s.launches]
         self.figures = [_figures(x.function) for x in launches]
@@ -44,5 +44,5 @@ class Timed:
         return self._begin.elapsed(self._end) / 1e3
 
 
-def _figures(f: Function) -> Figures:
+def _figures(f: DriverFunction) -> Figures:
     return Figures(f.registers, f.local_bytes, f.shared + f.static_shared)

@@ -34,7 +34,7 @@ from tessera.ir.schedule.memory import Access, size_of
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu, gpu
-from tessera.runtime.cuda.launch import Pointer, Value, i32
+from tessera.runtime.cuda.launch import FixedValue, Pointer, i32
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.triton_builder import Code, build
 
@@ -157,11 +157,11 @@ class OfflineProgram(GpuProgram):
         """How many blocks of threads a launch has."""
         return blocks_of(c.launch, self.image.known.get(c.name, {}))
 
-    def parameters(self, c: GpuCall, scratch: int) -> list[Pointer | Value | Boxed]:
+    def parameters(self, c: GpuCall, scratch: int) -> list[Pointer | FixedValue | Boxed]:
         """What a launch is given, before what Triton adds; scratch is in a cell of this number."""
         kernel, known = c.launch.kernel, self.image.known.get(c.name, {})
         boxes = boxes_of(kernel) if c.launch.threads.roles else {}
-        given: list[Pointer | Value | Boxed] = []
+        given: list[Pointer | FixedValue | Boxed] = []
         for m, n in zip(kernel.parameters, (*c.inputs, *c.outputs), strict=True):
             cell, offset = self._place(n)
             if m in boxes:

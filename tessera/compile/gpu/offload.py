@@ -25,7 +25,7 @@ from tessera.ir.schedule.memory import Access, size_of
 from tessera.ops import offload
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
-from tessera.runtime.cuda.stream import Event
+from tessera.runtime.cuda.stream import DriverEvent
 
 _AHEAD = 2  # values of the largest size that may be on their way in one direction
 Find = Callable[[str], DeviceArray]
@@ -37,7 +37,7 @@ class Moving:
     """The copies of a run that are not known to be over, by the buffer on the device."""
 
     gpu: Gpu
-    events: dict[str, Event] = field(default_factory=dict)
+    events: dict[str, DriverEvent] = field(default_factory=dict)
 
     def settle(self, names: Sequence[str]) -> None:
         """Let later kernels wait for these."""

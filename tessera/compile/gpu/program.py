@@ -29,10 +29,9 @@ from tessera.ir.schedule.memory import Access, numbered, plan_memory, size_of
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu
-from tessera.runtime.cuda.launch import Launch as DeviceLaunch
-from tessera.runtime.cuda.launch import Launcher, Parameter, Pointer, Value, i32
+from tessera.runtime.cuda.launch import DeviceLaunch, FixedValue, Launcher, Parameter, Pointer, i32
 from tessera.runtime.cuda.memory import DeviceArray, to_device
-from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.triton_builder import Code, Source, build
 
@@ -149,7 +148,7 @@ class GpuProgram(Slots):
     def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
         calls = [c for _, c in steps if isinstance(c, GpuCall)]
         codes = self._codes(calls)
-        modules: dict[int, Module] = {}
+        modules: dict[int, DriverModule] = {}
         need = 0
         out: list[Any] = []
         waiting: list[tuple[DeviceLaunch, Touched]] = []
@@ -167,7 +166,7 @@ class GpuProgram(Slots):
                 continue
             code = codes[c]
             if id(code) not in modules:
-                modules[id(code)] = Module(code.image, self.gpu)
+                modules[id(code)] = DriverModule(code.image, self.gpu)
             known = self.image.known.get(c.name, {})
             blocks = blocks_of(c.launch, known)
             need = max(need, blocks * max(c.scratch, code.scratch))
@@ -197,7 +196,7 @@ class GpuProgram(Slots):
         return Touched(tuple(parts[False]), tuple(parts[True]), c.launch.threads.early)
 
     def _launch(
-        self, c: GpuCall, code: Code, module: Module, blocks: int, known: Mapping[str, int]
+        self, c: GpuCall, code: Code, module: DriverModule, blocks: int, known: Mapping[str, int]
     ) -> DeviceLaunch:
         function = function_of(c.launch, code, module, blocks)
         given: list[Parameter] = []
@@ -213,11 +212,11 @@ class GpuProgram(Slots):
         grid, begins = (blocks, 1, 1), c.launch.threads.early
         return DeviceLaunch(function, grid, threads, tuple(given), name=c.name, early=begins)
 
-    def _rest(self, function: Function, code: Code, given: int) -> list[Parameter]:
+    def _rest(self, function: DriverFunction, code: Code, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and an unused pointer to profile scratch."""
         known = function.parameters
         count = given + 2 if known is None else len(known)
-        extra: list[Parameter] = [Value(bytes(8)) for _ in range(count - given)]
+        extra: list[Parameter] = [FixedValue(bytes(8)) for _ in range(count - given)]
         if extra and code.scratch:
             extra[0] = Pointer(self._scratch)
         return extra

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tessera.ir.target.gluon.flash_forward_emit import SWIZZLE
 from tessera.ir.target.gluon.flash_forward_match import Box
-from tessera.runtime.cuda.launch import Parameter, TensorMap, Value, i32, i64
+from tessera.runtime.cuda.launch import FixedValue, Parameter, TensorMap, i32, i64
 from tessera.runtime.cuda.tma import tensor_map
 
 _ANYWHERE = 4096  # a launch puts the address in
@@ -26,7 +26,7 @@ class Described(NamedTuple):
         return tensor_map(_ANYWHERE, *self)
 
 
-def described(box: Box) -> tuple[Described, list[Value]]:
+def described(box: Box) -> tuple[Described, list[FixedValue]]:
     """The descriptor of a box, and its sizes and strides, which a kernel is given behind it."""
     rows, columns = box.shape
     dtype = box.memory.type.dtype

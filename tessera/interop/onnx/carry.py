@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tessera.interop.onnx.model import STRING, Array
-from tessera.interop.onnx.rule import Call, is_foreign, is_text
+from tessera.interop.onnx.rule import NodeCall, is_foreign, is_text
 from tessera.ir.graph.ir import Value, eagerly
 
 
-def apply(run: Callable[..., Any], call: Call, args: Sequence[Any]) -> Any:
+def apply(run: Callable[..., Any], call: NodeCall, args: Sequence[Any]) -> Any:
     """The outputs of a rule on codes, turned back into what they stand for."""
     table: dict[Any, int] = {}
     dtype = next(x.dtype for x in args if is_foreign(x))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interop.onnx.model import Graph as Record
-from tessera.interop.onnx.model import Info
+from tessera.interop.onnx.model import OnnxGraph as Record
+from tessera.interop.onnx.model import OnnxInfo
 from tessera.interop.onnx.writer import OnnxWriter, info_of
 from tessera.ir.graph.ir import Graph, Node
 
@@ -23,7 +23,7 @@ def _inline(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
 
 
 def _region(
-    w: OnnxWriter, g: Graph, inputs: Sequence[Info], names: Sequence[str], inside: Inside
+    w: OnnxWriter, g: Graph, inputs: Sequence[OnnxInfo], names: Sequence[str], inside: Inside
 ) -> Any:
     """The nodes of a region, in a writer of their own; outputs have names of their own."""
     inner = OnnxWriter(w.opset, w)
@@ -36,7 +36,7 @@ def _region(
     return inner, list(inputs), outputs
 
 
-def _record(w: OnnxWriter, part: Any, extra: Sequence[Info] = ()) -> Record:
+def _record(w: OnnxWriter, part: Any, extra: Sequence[OnnxInfo] = ()) -> Record:
     inner, inputs, outputs = part
     return Record(w.fresh("body"), tuple(inputs), (*extra, *outputs), tuple(inner.nodes), {})
 
@@ -58,7 +58,7 @@ def _scan(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     if not rows:
         steps = w.emit("Squeeze", w.size(p["length"]))
         rows = [w.emit("Range", w.constant(np.array(0)), steps, w.constant(np.array(1)))]
-        inner[1].append(Info(w.fresh("step"), "tensor", np.dtype(np.int64), ()))
+        inner[1].append(OnnxInfo(w.fresh("step"), "tensor", np.dtype(np.int64), ()))
         count = 1
     way = [int(p["reverse"])]
     found = w.emit(
@@ -79,14 +79,14 @@ def _while(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     first = w.names[test.outputs[0]]
     own = [w.fresh("state") for _ in range(count)]
     infos = [info_of(x, v) for x, v in zip(own, body.inputs, strict=False)]
-    step = Info(w.fresh("step"), "tensor", np.dtype(np.int64), ())
-    go = Info(w.fresh("go"), "tensor", np.dtype(np.bool_), ())
+    step = OnnxInfo(w.fresh("step"), "tensor", np.dtype(np.int64), ())
+    go = OnnxInfo(w.fresh("go"), "tensor", np.dtype(np.bool_), ())
     part = _region(w, body, [step, go, *infos], [*own, *outer], inside)
     inner, _, outputs = part
     inner.names.update(zip(test.inputs, [*(o.name for o in outputs), *outer], strict=True))
     inside(inner, test.nodes)
     again = inner.emit("Identity", inner.names[test.outputs[0]])
-    record = _record(w, part, [Info(again, "tensor", np.dtype(np.bool_), ())])
+    record = _record(w, part, [OnnxInfo(again, "tensor", np.dtype(np.bool_), ())])
     found = w.emit("Loop", "", first, *names[:count], outputs=count, body=record)
     return found if count > 1 else (found,)
 

@@ -15,14 +15,14 @@ from tessera.core.errors import TesseraError, TraceError
 from tessera.interop.onnx import carry, sizes
 from tessera.interop.onnx.model import (
     DataDependentError,
-    Function,
-    Graph,
     Model,
-    Node,
     OnnxError,
-    Reference,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxNode,
+    OnnxReference,
 )
-from tessera.interop.onnx.rule import RULES, Call, Rule, Sizes, host, is_foreign, tensor
+from tessera.interop.onnx.rule import RULES, NodeCall, NodeRule, Sizes, host, is_foreign, tensor
 from tessera.ir.graph.ir import Value, concrete, eagerly
 
 # What a rule raises on inputs or attributes that do not fit.
@@ -31,19 +31,19 @@ _DEEPEST = 50  # calls of functions inside functions
 _LARGE = 64  # elements of a constant that a program holds rather than reads
 
 
-class Scope:
+class OnnxScope:
     """The values of one graph, inside the scope that it stands in."""
 
     __slots__ = ("outer", "values")
 
-    def __init__(self, values: dict[str, Any], outer: Scope | None = None):
+    def __init__(self, values: dict[str, Any], outer: OnnxScope | None = None):
         self.values, self.outer = values, outer
 
     def find(self, name: str) -> Any:
         """The value of a name; the empty name is an input that is left out."""
         if not name:
             return None
-        scope: Scope | None = self
+        scope: OnnxScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -62,15 +62,15 @@ class Evaluator:
         self._weights: dict[int, Value] = {}
         self._initialisers = {id(a) for a in model.graph.initialisers.values()}
 
-    def graph(self, g: Graph, args: Sequence[Any], outer: Scope | None = None) -> list[Any]:
+    def graph(self, g: OnnxGraph, args: Sequence[Any], outer: OnnxScope | None = None) -> list[Any]:
         """The outputs of a graph for its inputs in order."""
         values: dict[str, Any] = dict(g.initialisers)
         values.update(zip((i.name for i in g.inputs), args, strict=False))
-        scope = Scope(values, outer)
+        scope = OnnxScope(values, outer)
         self.nodes(g.nodes, scope, [o.name for o in g.outputs])
         return [scope.find(o.name) for o in g.outputs]
 
-    def nodes(self, nodes: Sequence[Node], scope: Scope, keep: Iterable[str]) -> None:
+    def nodes(self, nodes: Sequence[OnnxNode], scope: OnnxScope, keep: Iterable[str]) -> None:
         """Run nodes in order; what none of the rest reads is let go."""
         key = id(nodes)
         if key not in self._last:
@@ -80,7 +80,7 @@ class Evaluator:
             for name in dead:
                 scope.values.pop(name, None)
 
-    def node(self, n: Node, scope: Scope) -> None:
+    def node(self, n: OnnxNode, scope: OnnxScope) -> None:
         """Run one node and enter its outputs."""
         try:
             found = self._outputs(n, scope)
@@ -97,7 +97,7 @@ class Evaluator:
             what = f"{type(e).__name__}: {e}".partition("\n")[0]
             raise OnnxError(_text(n, f"cannot take its inputs or attributes ({what})")) from None
 
-    def _outputs(self, n: Node, scope: Scope) -> Sequence[Any]:
+    def _outputs(self, n: OnnxNode, scope: OnnxScope) -> Sequence[Any]:
         args = [scope.find(name) for name in n.inputs]
         function = self.model.functions.get((n.domain, n.op))
         if function is not None:
@@ -106,12 +106,12 @@ class Evaluator:
         if rule is None:
             raise OnnxError("there is no rule for this node type")
 
-        def inner(g: Graph, given: Sequence[Any]) -> list[Any]:
+        def inner(g: OnnxGraph, given: Sequence[Any]) -> list[Any]:
             return self.graph(g, given, scope)
 
-        return _as_outputs(self._apply(rule, Call(n, inner), args))
+        return _as_outputs(self._apply(rule, NodeCall(n, inner), args))
 
-    def _apply(self, rule: Rule, call: Call, args: list[Any]) -> Any:
+    def _apply(self, rule: NodeRule, call: NodeCall, args: list[Any]) -> Any:
         """The outputs of a rule, by the way that its inputs ask for."""
         if any(isinstance(x, Sizes) for x in args):
             found = sizes.apply(call, args)
@@ -141,10 +141,10 @@ class Evaluator:
             self._weights[id(x)] = concrete(x)
         return self._weights[id(x)]
 
-    def _function(self, f: Function, n: Node, args: Sequence[Any]) -> list[Any]:
+    def _function(self, f: OnnxFunction, n: OnnxNode, args: Sequence[Any]) -> list[Any]:
         given = {**f.defaults, **n.attributes}
         padded = [*args, *[None] * (len(f.inputs) - len(args))]
-        scope = Scope(dict(zip(f.inputs, padded, strict=False)))
+        scope = OnnxScope(dict(zip(f.inputs, padded, strict=False)))
         self._depth += 1
         if self._depth > _DEEPEST:
             raise OnnxError(f"functions call each other deeper than {_DEEPEST} levels")
@@ -154,12 +154,12 @@ class Evaluator:
         return [scope.find(name) for name in f.outputs[: len(n.outputs)]]
 
 
-def _blamed(e: TesseraError, n: Node) -> TesseraError:
+def _blamed(e: TesseraError, n: OnnxNode) -> TesseraError:
     """The error, naming the innermost node that it belongs to."""
     return e if e.message.startswith("onnx: ") else type(e)(_text(n, e.message))
 
 
-def _text(n: Node, message: str) -> str:
+def _text(n: OnnxNode, message: str) -> str:
     return message if message.startswith("onnx: ") else f"onnx: {n}: {message}"
 
 
@@ -182,24 +182,24 @@ def _known(found: Any) -> Any:
     return np.asarray(found) if isinstance(found, Value) else found
 
 
-def _bound(n: Node, given: Mapping[str, Any]) -> Node:
+def _bound(n: OnnxNode, given: Mapping[str, Any]) -> OnnxNode:
     """A node of a function with the attributes of the call."""
     attributes: dict[str, Any] = {}
     for name, a in n.attributes.items():
-        if isinstance(a, Reference):
+        if isinstance(a, OnnxReference):
             if a.name in given:
                 attributes[name] = given[a.name]
         else:
-            attributes[name] = _bound_graph(a, given) if isinstance(a, Graph) else a
-    return Node(n.op, n.domain, n.version, n.name, n.inputs, n.outputs, attributes)
+            attributes[name] = _bound_graph(a, given) if isinstance(a, OnnxGraph) else a
+    return OnnxNode(n.op, n.domain, n.version, n.name, n.inputs, n.outputs, attributes)
 
 
-def _bound_graph(g: Graph, given: Mapping[str, Any]) -> Graph:
+def _bound_graph(g: OnnxGraph, given: Mapping[str, Any]) -> OnnxGraph:
     nodes = tuple(_bound(n, given) for n in g.nodes)
-    return Graph(g.name, g.inputs, g.outputs, nodes, g.initialisers)
+    return OnnxGraph(g.name, g.inputs, g.outputs, nodes, g.initialisers)
 
 
-def _last_uses(nodes: Sequence[Node], keep: set[str]) -> list[tuple[str, ...]]:
+def _last_uses(nodes: Sequence[OnnxNode], keep: set[str]) -> list[tuple[str, ...]]:
     """For each node the names that no later node reads."""
     seen = set(keep)
     out: list[tuple[str, ...]] = []
@@ -210,7 +210,7 @@ def _last_uses(nodes: Sequence[Node], keep: set[str]) -> list[tuple[str, ...]]:
     return out[::-1]
 
 
-def reads(n: Node) -> set[str]:
+def reads(n: OnnxNode) -> set[str]:
     """The names that a node reads, itself or in its graphs."""
     found = set(n.inputs)
     for g in n.graphs():

@@ -21,12 +21,12 @@ from tessera.core.dims import Dim, Symbol
 from tessera.core.dtype import bool_
 from tessera.core.errors import FileError, OperandError, TesseraError, located
 from tessera.interop.onnx import control_nodes, kernels
-from tessera.interop.onnx.model import Function, Model, OnnxError
-from tessera.interop.onnx.model import Graph as Record
-from tessera.interop.onnx.model import Node as Call
+from tessera.interop.onnx.model import Model, OnnxError, OnnxFunction
+from tessera.interop.onnx.model import OnnxGraph as Record
+from tessera.interop.onnx.model import OnnxNode as Call
 from tessera.interop.onnx.nodes import EMITTERS, by_places
 from tessera.interop.onnx.proto import write
-from tessera.interop.onnx.scalars import _TESTS, Scalars
+from tessera.interop.onnx.scalars import _TESTS, OnnxScalars
 from tessera.interop.onnx.writer import OnnxWriter, info_of
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, host_data
 from tessera.lang.shapes import trace
@@ -146,7 +146,7 @@ def _elementwise(w: OnnxWriter, n: Node, names: list[str]) -> str:
     wide = at.compute if at.kind == "f" else at
     if wide is not at:
         names = [w.cast(x, wide.np) if d is at else x for x, d in zip(names, dtypes, strict=True)]
-    y = Scalars(w, names, dtypes, wide).write(body)
+    y = OnnxScalars(w, names, dtypes, wide).write(body)
     out = n.results[0].dtype
     if body.op in _TESTS or out is wide:
         return y
@@ -184,7 +184,7 @@ def _kernel(w: OnnxWriter, n: Node, names: list[str]) -> tuple[str, ...]:
     return outputs
 
 
-def _kernel_function(opset: int, name: str, n: Node) -> Function:
+def _kernel_function(opset: int, name: str, n: Node) -> OnnxFunction:
     """The function of a kernel: its decomposed body, with constants as nodes."""
     w, builder = OnnxWriter(opset), Builder()
     inner = [builder.input(v.type, v.device) for v in n.operands]
@@ -201,7 +201,7 @@ def _kernel_function(opset: int, name: str, n: Node) -> Function:
     constants = [
         Call("Constant", "", opset, c, (), (c,), {"value": a}) for c, a in w.initialisers.items()
     ]
-    return Function(kernels.DOMAIN, name, ins, outs, {}, (*constants, *w.nodes))
+    return OnnxFunction(kernels.DOMAIN, name, ins, outs, {}, (*constants, *w.nodes))
 
 
 def _name(w: OnnxWriter, v: Value) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tessera.interop.onnx.model import Graph, Info, Model, Node, OnnxError
+from tessera.interop.onnx.model import Model, OnnxError, OnnxGraph, OnnxInfo, OnnxNode
 
 DOMAIN = "ai.onnx.preview.training"
 BODY = "body"
@@ -20,20 +20,20 @@ def with_bodies(model: Model) -> Model:
     return replace(model, graph=_graph(model.graph))
 
 
-def _graph(g: Graph) -> Graph:
+def _graph(g: OnnxGraph) -> OnnxGraph:
     if not any(_is_gradient(n) for n in g.nodes):
         return g
-    nodes: list[Node] = []
+    nodes: list[OnnxNode] = []
     for n in g.nodes:
         nodes.append(_with_body(n, nodes) if _is_gradient(n) else n)
     return replace(g, nodes=tuple(nodes))
 
 
-def _is_gradient(n: Node) -> bool:
+def _is_gradient(n: OnnxNode) -> bool:
     return n.op == "Gradient" and n.domain == DOMAIN
 
 
-def _with_body(n: Node, before: list[Node]) -> Node:
+def _with_body(n: OnnxNode, before: list[OnnxNode]) -> OnnxNode:
     xs, zs, y = _names(n, "xs"), _names(n, "zs"), n.get("y")
     if not isinstance(y, str) or not xs or len(n.inputs) != len(xs) + len(zs):
         raise OnnxError(
@@ -45,16 +45,18 @@ def _with_body(n: Node, before: list[Node]) -> Node:
         if wanted & set(m.outputs):
             kept.append(m)
             wanted |= {*_reads(m)} - {*xs, *zs, ""}
-    body = Graph(f"{n.name} body", tuple(map(Info, [*xs, *zs])), (Info(y),), tuple(reversed(kept)))
+    body = OnnxGraph(
+        f"{n.name} body", tuple(map(OnnxInfo, [*xs, *zs])), (OnnxInfo(y),), tuple(reversed(kept))
+    )
     return replace(n, attributes={**n.attributes, BODY: body})
 
 
-def _names(n: Node, attribute: str) -> list[str]:
+def _names(n: OnnxNode, attribute: str) -> list[str]:
     found: Any = n.get(attribute, [])
     return [x for x in found if isinstance(x, str)] if isinstance(found, list) else []
 
 
-def _reads(n: Node) -> set[str]:
+def _reads(n: OnnxNode) -> set[str]:
     found = set(n.inputs)
     for g in n.graphs():
         for m in g.nodes:

@@ -47,7 +47,7 @@ def dtype_of(number: int, what: str) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class Info:
+class OnnxInfo:
     """The name and the type of an input or an output."""
 
     name: str
@@ -64,7 +64,7 @@ class Info:
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One node; an input or output that is left out is the empty name."""
 
     op: str
@@ -85,13 +85,13 @@ class Node:
             raise OnnxError(f"onnx: {self} lacks the attribute '{name}'")
         return self.attributes[name]
 
-    def graphs(self) -> Iterator[Graph]:
+    def graphs(self) -> Iterator[OnnxGraph]:
         """The graphs among its attributes."""
         for a in self.attributes.values():
-            if isinstance(a, Graph):
+            if isinstance(a, OnnxGraph):
                 yield a
             elif isinstance(a, list):
-                yield from (g for g in a if isinstance(g, Graph))
+                yield from (g for g in a if isinstance(g, OnnxGraph))
 
     def __str__(self) -> str:
         op = f"{self.domain}.{self.op}" if self.domain else self.op
@@ -99,25 +99,25 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Reference:
+class OnnxReference:
     """An attribute of a node in a function that stands for one of the function's own."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Graph:
+class OnnxGraph:
     """Nodes in order, from inputs and initialisers to outputs."""
 
     name: str
-    inputs: tuple[Info, ...]
-    outputs: tuple[Info, ...]
-    nodes: tuple[Node, ...]
+    inputs: tuple[OnnxInfo, ...]
+    outputs: tuple[OnnxInfo, ...]
+    nodes: tuple[OnnxNode, ...]
     initialisers: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Function:
+class OnnxFunction:
     """A node type that the model defines by other nodes."""
 
     domain: str
@@ -125,14 +125,14 @@ class Function:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     defaults: Mapping[str, Any]
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
 
 
 @dataclass(frozen=True)
 class Model:
     """A graph with the functions and the operator sets that it uses."""
 
-    graph: Graph
+    graph: OnnxGraph
     opsets: Mapping[str, int]
-    functions: Mapping[tuple[str, str], Function]
+    functions: Mapping[tuple[str, str], OnnxFunction]
     producer: str

@@ -9,8 +9,8 @@ import numpy as np
 
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.interop.onnx import plan
-from tessera.interop.onnx.evaluate import Evaluator, Scope
-from tessera.interop.onnx.model import Array, Info, Model, OnnxError
+from tessera.interop.onnx.evaluate import Evaluator, OnnxScope
+from tessera.interop.onnx.model import Array, Model, OnnxError, OnnxInfo
 from tessera.interop.onnx.proto import array_of
 from tessera.interop.onnx.rule import is_foreign, is_ours, tensor
 from tessera.ir.graph.ir import Value
@@ -141,7 +141,7 @@ class OnnxModule:
                 f"onnx: the inputs {missing} are missing; the model is {self.signature}"
             )
         absent = {i.name: None for i in self.inputs if i.name not in values}
-        scope = Scope({**graph.initialisers, **absent, **parameters, **values})
+        scope = OnnxScope({**graph.initialisers, **absent, **parameters, **values})
         self._evaluator.nodes(graph.nodes, scope, [o.name for o in graph.outputs])
         found = [_result(scope.find(o.name)) for o in graph.outputs]
         return found[0] if len(found) == 1 else tuple(found)
@@ -160,7 +160,7 @@ def _plain(m: OnnxModule) -> Any:
     return model
 
 
-def _blank(i: Info) -> Tensor:
+def _blank(i: OnnxInfo) -> Tensor:
     if i.dtype is None or i.shape is None or not is_ours(i.dtype):
         raise OperandError(f"onnx: lower needs arguments: the type of input '{i.name}' is open")
     return asarray(np.zeros([s if isinstance(s, int) else 1 for s in i.shape], i.dtype))
@@ -186,7 +186,7 @@ def _value(x: Any) -> Any:
     return a if is_foreign(a) else asarray(a)
 
 
-def _checked(info: Info, x: Any) -> Any:
+def _checked(info: OnnxInfo, x: Any) -> Any:
     """An input that fits what the model says of it."""
     if info.kind != "tensor" or not isinstance(x, Value) or info.dtype is None:
         return x

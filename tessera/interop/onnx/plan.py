@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interop.onnx.evaluate import Evaluator, Scope, reads
-from tessera.interop.onnx.model import DataDependentError, Graph, Node
+from tessera.interop.onnx.evaluate import Evaluator, OnnxScope, reads
+from tessera.interop.onnx.model import DataDependentError, OnnxGraph, OnnxNode
 from tessera.interop.onnx.rule import tensor
 from tessera.ir.graph.ir import Value
 from tessera.lang.jit import Jitted
@@ -23,7 +23,7 @@ _MOST_TRIES = 32  # nodes that may stop a trace before the model runs eagerly
 class OnnxPlan:
     """A model for inputs of given types."""
 
-    def __init__(self, evaluator: Evaluator, graph: Graph, fixed: Mapping[str, Any]):
+    def __init__(self, evaluator: Evaluator, graph: OnnxGraph, fixed: Mapping[str, Any]):
         self.evaluator, self.graph = evaluator, graph
         self.fixed = dict(fixed)  # inputs that are no tensors
         self.late: set[int] = set()  # nodes that run after the program
@@ -42,7 +42,7 @@ class OnnxPlan:
 
     def eager(self, tensors: Mapping[str, Value]) -> list[Any]:
         """The outputs of the graph, node by node."""
-        scope = Scope({**self.graph.initialisers, **self.fixed, **tensors})
+        scope = OnnxScope({**self.graph.initialisers, **self.fixed, **tensors})
         self.evaluator.nodes(self.graph.nodes, scope, [o.name for o in self.graph.outputs])
         return [scope.find(o.name) for o in self.graph.outputs]
 
@@ -81,7 +81,7 @@ class OnnxPlan:
                 made |= set(n.outputs) - {""}
 
     def _traced(self, inputs: dict[str, Any]) -> list[Any]:
-        scope = Scope({**self.graph.initialisers, **self.fixed, **inputs})
+        scope = OnnxScope({**self.graph.initialisers, **self.fixed, **inputs})
         for i, n in enumerate(self.graph.nodes):
             if i not in self.late:
                 self._at = i
@@ -110,7 +110,9 @@ class OnnxPlan:
         return found
 
     def _rest(self, tensors: dict[str, Any], results: dict[str, Any]) -> list[Any]:
-        scope = Scope({**self.graph.initialisers, **self.fixed, **tensors, **self.known, **results})
+        scope = OnnxScope(
+            {**self.graph.initialisers, **self.fixed, **tensors, **self.known, **results}
+        )
         for i in sorted(self.late):
             self.evaluator.node(self.graph.nodes[i], scope)
         return [scope.find(o.name) for o in self.graph.outputs]
@@ -122,6 +124,6 @@ def _holds_tensors(x: Any) -> bool:
     return isinstance(x, Value)
 
 
-def count(nodes: tuple[Node, ...]) -> int:
+def count(nodes: tuple[OnnxNode, ...]) -> int:
     """How many nodes there are, in nested graphs too."""
     return sum(1 + sum(count(g.nodes) for g in n.graphs()) for n in nodes)

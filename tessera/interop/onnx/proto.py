@@ -20,13 +20,13 @@ from tessera.interop.onnx.model import (
     NUMBERS,
     STRING,
     Array,
-    Function,
-    Graph,
-    Info,
     Model,
-    Node,
     OnnxError,
-    Reference,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxInfo,
+    OnnxNode,
+    OnnxReference,
     dtype_of,
 )
 
@@ -109,21 +109,21 @@ class _MessageReader:
         producer = f"{_text(proto.producer_name)} {_text(proto.producer_version)}".strip()
         return Model(self.graph(proto.graph), opsets, functions, producer)
 
-    def function(self, f: Any) -> Function:
+    def function(self, f: Any) -> OnnxFunction:
         self.opsets = {_domain(o.domain): int(o.version) for o in f.opset_import} or self.opsets
         defaults = {_text(a.name): self.attribute(a) for a in f.attribute_proto}
         nodes = tuple(self.node(n) for n in f.node)
-        return Function(
+        return OnnxFunction(
             _domain(f.domain), _text(f.name), _texts(f.input), _texts(f.output), defaults, nodes
         )
 
-    def graph(self, g: Any) -> Graph:
+    def graph(self, g: Any) -> OnnxGraph:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise OnnxError(f"onnx: graphs are nested deeper than {_DEEPEST} levels")
         made = {_text(t.name): self.tensor(t) for t in g.initializer}
         made |= {_text(t.values.name): self.sparse(t) for t in g.sparse_initializer}
-        out = Graph(
+        out = OnnxGraph(
             _text(g.name),
             tuple(map(info, g.input)),
             tuple(map(info, g.output)),
@@ -133,16 +133,16 @@ class _MessageReader:
         self.depth -= 1
         return out
 
-    def node(self, n: Any) -> Node:
+    def node(self, n: Any) -> OnnxNode:
         domain = _domain(n.domain)
-        return Node(
+        return OnnxNode(
             _text(n.op_type), domain, self.opsets.get(domain, 1), _text(n.name), _texts(n.input),
             _texts(n.output), {_text(a.name): self.attribute(a) for a in n.attribute},
         )  # fmt: skip
 
     def attribute(self, a: Any) -> Any:
         if a.ref_attr_name:
-            return Reference(_text(a.ref_attr_name))
+            return OnnxReference(_text(a.ref_attr_name))
         read = _ATTRIBUTES.get(a.type)
         if read is None:
             raise OnnxError(f"onnx: attribute '{a.name}' has the type {a.type}, which is not known")
@@ -291,18 +291,18 @@ def _domain(name: str | bytes) -> str:
     return "" if text == "ai.onnx" else text
 
 
-def info(v: Any) -> Info:
+def info(v: Any) -> OnnxInfo:
     """The record of a ValueInfoProto."""
     kind = v.type.WhichOneof("value")
     if kind is None:
-        return Info(_text(v.name))
+        return OnnxInfo(_text(v.name))
     if kind != "tensor_type":
-        return Info(_text(v.name), kind.removesuffix("_type"))
+        return OnnxInfo(_text(v.name), kind.removesuffix("_type"))
     t = v.type.tensor_type
     dtype = dtype_of(t.elem_type, f"'{v.name}'") if t.elem_type else None
     if not t.HasField("shape"):
-        return Info(_text(v.name), "tensor", dtype, None)
-    return Info(_text(v.name), "tensor", dtype, tuple(map(_size, t.shape.dim)))
+        return OnnxInfo(_text(v.name), "tensor", dtype, None)
+    return OnnxInfo(_text(v.name), "tensor", dtype, tuple(map(_size, t.shape.dim)))
 
 
 def _size(d: Any) -> int | str | None:
@@ -363,30 +363,30 @@ def write(model: Model, opset: int) -> bytes:
     return data
 
 
-def _graph(onnx: Any, g: Graph) -> Any:
+def _graph(onnx: Any, g: OnnxGraph) -> Any:
     tensors = [onnx.numpy_helper.from_array(a, name) for name, a in g.initialisers.items()]
     nodes = [_node(onnx, n) for n in g.nodes]
     infos = [[_info(onnx, i) for i in part] for part in (g.inputs, g.outputs)]
     return onnx.helper.make_graph(nodes, g.name, *infos, tensors)
 
 
-def _function(onnx: Any, f: Function, opset: int) -> Any:
+def _function(onnx: Any, f: OnnxFunction, opset: int) -> Any:
     nodes = [_node(onnx, n) for n in f.nodes]
     opsets = [onnx.helper.make_opsetid("", opset)]
     return onnx.helper.make_function(f.domain, f.name, f.inputs, f.outputs, nodes, opsets)
 
 
-def _node(onnx: Any, n: Node) -> Any:
+def _node(onnx: Any, n: OnnxNode) -> Any:
     attributes = {k: _attribute(onnx, a) for k, a in n.attributes.items()}
     return onnx.helper.make_node(n.op, n.inputs, n.outputs, n.name, domain=n.domain, **attributes)
 
 
 def _attribute(onnx: Any, a: Any) -> Any:
-    if isinstance(a, Graph):
+    if isinstance(a, OnnxGraph):
         return _graph(onnx, a)
     return onnx.numpy_helper.from_array(a) if isinstance(a, np.ndarray) else a
 
 
-def _info(onnx: Any, i: Info) -> Any:
+def _info(onnx: Any, i: OnnxInfo) -> Any:
     assert i.dtype is not None
     return onnx.helper.make_tensor_value_info(i.name, NUMBERS[i.dtype], i.shape)

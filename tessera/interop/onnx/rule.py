@@ -19,9 +19,9 @@ from tessera.interop.onnx.model import (
     STRING,
     Array,
     DataDependentError,
-    Graph,
-    Node,
     OnnxError,
+    OnnxGraph,
+    OnnxNode,
     dtype_of,
 )
 from tessera.ir.graph.ir import Value, concrete, current_builder, eagerly
@@ -32,7 +32,7 @@ _OURS = {np.dtype(d.np) for d in FORMATS.values()}
 
 
 @dataclass(frozen=True)
-class Rule:
+class NodeRule:
     """How one node type runs."""
 
     run: Callable[..., Any]
@@ -42,7 +42,7 @@ class Rule:
     sizes: bool = False  # it takes symbolic sizes as they are
 
 
-RULES: dict[tuple[str, str], Rule] = {}
+RULES: dict[tuple[str, str], NodeRule] = {}
 
 
 def rule(
@@ -57,7 +57,7 @@ def rule(
 
     def enter(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            RULES[domain, name] = Rule(f, fold, moves, host, sizes)
+            RULES[domain, name] = NodeRule(f, fold, moves, host, sizes)
         return f
 
     return enter
@@ -83,11 +83,13 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Call:
+class NodeCall:
     """A node as its rule sees it."""
 
-    node: Node
-    run: Callable[[Graph, Sequence[Any]], list[Any]]  # a graph among the attributes, on arguments
+    node: OnnxNode
+    run: Callable[
+        [OnnxGraph, Sequence[Any]], list[Any]
+    ]  # a graph among the attributes, on arguments
 
     @property
     def version(self) -> int:

@@ -32,7 +32,7 @@ _TESTS = {
 }  # fmt: skip
 
 
-class Scalars:
+class OnnxScalars:
     """Writes an expression over operands of one dtype."""
 
     def __init__(self, w: OnnxWriter, names: list[str], dtypes: list[DType], at: DType):
@@ -135,28 +135,28 @@ class Scalars:
 
 
 _MADE: dict[str, Callable[..., str]] = {
-    "div": Scalars._div,
-    "floor_div": Scalars._floor_div,
-    "mod": Scalars._mod,
+    "div": OnnxScalars._div,
+    "floor_div": OnnxScalars._floor_div,
+    "mod": OnnxScalars._mod,
     "fmod": lambda s, a, b: s.n("Mod", a, b, fmod=1),
     "fma": lambda s, a, b, c: s.n("Add", s.n("Mul", a, b), c),
     "ne": lambda s, a, b: s.n("Not", s.n("Equal", a, b)),
     "square": lambda s, a: s.n("Mul", a, a),
     "rsqrt": lambda s, a: s.n("Reciprocal", s.n("Sqrt", a)),
     "cbrt": lambda s, a: s._signed(s.n("Pow", s.n("Abs", a), s.number(1 / 3)), a),
-    "trunc": Scalars._trunc,
+    "trunc": OnnxScalars._trunc,
     "exp2": lambda s, a: s.n("Exp", s.n("Mul", a, s.number(math.log(2)))),
-    "expm1": Scalars._expm1,
+    "expm1": OnnxScalars._expm1,
     "log2": lambda s, a: s._scaled("Log", a, 1 / math.log(2)),
     "log10": lambda s, a: s._scaled("Log", a, 1 / math.log(10)),
-    "log1p": Scalars._log1p,
+    "log1p": OnnxScalars._log1p,
     "erfc": lambda s, a: s.n("Sub", s.number(1), s.n("Erf", a)),
     "hypot": lambda s, a, b: s.n("Sqrt", s.n("Add", s.n("Mul", a, a), s.n("Mul", b, b))),
-    "copysign": Scalars._signed,
-    "logaddexp": Scalars._logaddexp,
-    "is_finite": Scalars._finite,
+    "copysign": OnnxScalars._signed,
+    "logaddexp": OnnxScalars._logaddexp,
+    "is_finite": OnnxScalars._finite,
     "signbit": lambda s, a: s.n("Less", a, s.number(0)),
-    "atan2": Scalars._atan2,
+    "atan2": OnnxScalars._atan2,
     "shift_left": lambda s, a, b: s._shift(a, b, "LEFT"),
     "shift_right": lambda s, a, b: s._shift(a, b, "RIGHT"),
 }

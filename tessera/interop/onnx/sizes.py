@@ -10,12 +10,12 @@ import numpy as np
 
 from tessera.core.dims import Dim, larger, smaller
 from tessera.interop.onnx.model import Array, OnnxError
-from tessera.interop.onnx.rule import Call, Sizes, host, integers, is_known
+from tessera.interop.onnx.rule import NodeCall, Sizes, host, integers, is_known
 
 Fold = Callable[..., Any]
 
 
-def apply(call: Call, args: Sequence[Any]) -> Any:
+def apply(call: NodeCall, args: Sequence[Any]) -> Any:
     """The sizes that a node makes of sizes; None where only a tensor can say."""
     f = _FOLDS.get(call.node.op)
     if f is None or call.node.domain or not all(isinstance(x, Sizes) or is_known(x) for x in args):
@@ -43,7 +43,7 @@ def _binary(f: Callable[[Any, Any], Any]) -> Fold:
 def _several(f: Callable[[Any, Any], Any]) -> Fold:
     each = np.frompyfunc(f, 2, 1)
 
-    def run(n: Call, first: Any, *rest: Any) -> Any:
+    def run(n: NodeCall, first: Any, *rest: Any) -> Any:
         out = _objects(first)
         for x in rest:
             out = each(out, _objects(x))
@@ -52,15 +52,15 @@ def _several(f: Callable[[Any, Any], Any]) -> Fold:
     return run
 
 
-def _gather(n: Call, x: Any, i: Any) -> Any:
+def _gather(n: NodeCall, x: Any, i: Any) -> Any:
     return made(np.take(_objects(x), host(i, "indices"), axis=n.get("axis", 0)))
 
 
-def _concat(n: Call, *xs: Any) -> Any:
+def _concat(n: NodeCall, *xs: Any) -> Any:
     return made(np.concatenate([_objects(x) for x in xs], axis=n.need("axis")))
 
 
-def _slice(n: Call, x: Any, *rest: Any) -> Any:
+def _slice(n: NodeCall, x: Any, *rest: Any) -> Any:
     a = _objects(x)
     given = [None if r is None else integers(r, "slice") for r in rest]
     if not rest:
@@ -74,26 +74,26 @@ def _slice(n: Call, x: Any, *rest: Any) -> Any:
     return made(a[tuple(index)])
 
 
-def _squeeze(n: Call, x: Any, axes: Any = None) -> Any:
+def _squeeze(n: NodeCall, x: Any, axes: Any = None) -> Any:
     a = _objects(x)
     given = n.get("axes") if axes is None else integers(axes, "axes")
     return made(np.squeeze(a, None if given is None else tuple(given)))
 
 
-def _unsqueeze(n: Call, x: Any, axes: Any = None) -> Any:
+def _unsqueeze(n: NodeCall, x: Any, axes: Any = None) -> Any:
     given = n.get("axes") if axes is None else integers(axes, "axes")
     return made(np.expand_dims(_objects(x), tuple(given)))
 
 
-def _reshape(n: Call, x: Any, shape: Any) -> Any:
+def _reshape(n: NodeCall, x: Any, shape: Any) -> Any:
     return made(_objects(x).reshape(integers(shape, "shape")))
 
 
-def _cast(n: Call, x: Any, like: Any = None) -> Any:
+def _cast(n: NodeCall, x: Any, like: Any = None) -> Any:
     return x if n.get("to", 7) in (6, 7) and like is None else None
 
 
-def _product(n: Call, x: Any, axes: Any = None) -> Any:
+def _product(n: NodeCall, x: Any, axes: Any = None) -> Any:
     a = _objects(x)
     if a.ndim != 1:
         return None
@@ -103,11 +103,11 @@ def _product(n: Call, x: Any, axes: Any = None) -> Any:
     return made([out] if n.get("keepdims", 1) else out)
 
 
-def _shape(n: Call, x: Any) -> Any:
+def _shape(n: NodeCall, x: Any) -> Any:
     return np.array(x.shape, np.int64)
 
 
-def _equal(n: Call, a: Any, b: Any) -> Any:
+def _equal(n: NodeCall, a: Any, b: Any) -> Any:
     """Equality of sizes; a symbolic size, which is at least 1, differs from what is below."""
     left, right = np.broadcast_arrays(_objects(a), _objects(b))
     out = np.empty(left.shape, bool)
@@ -126,7 +126,7 @@ def _equal(n: Call, a: Any, b: Any) -> Any:
     return out
 
 
-def _where(n: Call, c: Any, a: Any, b: Any) -> Any:
+def _where(n: NodeCall, c: Any, a: Any, b: Any) -> Any:
     if isinstance(c, Sizes):
         return None
     return made(np.where(host(c, "condition"), _objects(a), _objects(b)))
@@ -138,7 +138,7 @@ def _divide(a: Any, b: Any) -> Any:
     return a // b
 
 
-def _expand(n: Call, x: Any, shape: Any) -> Any:
+def _expand(n: NodeCall, x: Any, shape: Any) -> Any:
     want = integers(shape, "shape")
     return made(np.broadcast_to(_objects(x), np.broadcast_shapes(x.shape, tuple(want))))
 

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dims import Apply, Dim, Symbol
-from tessera.interop.onnx.model import NUMBERS, Array, Function, Graph, Info, Node, OnnxError
+from tessera.interop.onnx.model import (
+    NUMBERS,
+    Array,
+    OnnxError,
+    OnnxFunction,
+    OnnxGraph,
+    OnnxInfo,
+    OnnxNode,
+)
 from tessera.ir.graph.ir import Value
 
 
@@ -17,9 +25,9 @@ class OnnxWriter:
 
     def __init__(self, opset: int, outer: OnnxWriter | None = None):
         self.opset, self.outer = opset, outer
-        self.nodes: list[Node] = []
+        self.nodes: list[OnnxNode] = []
         self.initialisers: dict[str, Array] = {}
-        self.functions: dict[str, Function] = {}  # of the whole model
+        self.functions: dict[str, OnnxFunction] = {}  # of the whole model
         self.names: dict[Value, str] = {}
         self.symbols: dict[str, tuple[str, int]] = {} if outer is None else outer.symbols
         self._constants: dict[Any, str] = {}
@@ -40,7 +48,7 @@ class OnnxWriter:
         """Append a node; the name of its output, or names of several."""
         names = tuple(self.fresh(op.lower()) for _ in range(outputs))
         given = {k: v for k, v in attributes.items() if v is not None}
-        self.nodes.append(Node(op, "", self.opset, names[0], inputs, names, given))
+        self.nodes.append(OnnxNode(op, "", self.opset, names[0], inputs, names, given))
         return names[0] if outputs == 1 else names
 
     def constant(self, data: Any, dtype: Any = None) -> str:
@@ -103,9 +111,11 @@ class OnnxWriter:
         made: str = self.emit(ops[atom.function], self.size(atom.left), self.size(atom.right))
         return made
 
-    def graph(self, name: str, inputs: Sequence[Info], outputs: Sequence[Info]) -> Graph:
+    def graph(
+        self, name: str, inputs: Sequence[OnnxInfo], outputs: Sequence[OnnxInfo]
+    ) -> OnnxGraph:
         """What was written, as a graph."""
-        return Graph(name, tuple(inputs), tuple(outputs), tuple(self.nodes), self.initialisers)
+        return OnnxGraph(name, tuple(inputs), tuple(outputs), tuple(self.nodes), self.initialisers)
 
 
 def number_of(dtype: np.dtype[Any]) -> int:
@@ -115,7 +125,7 @@ def number_of(dtype: np.dtype[Any]) -> int:
     return NUMBERS[dtype]
 
 
-def info_of(name: str, v: Value) -> Info:
+def info_of(name: str, v: Value) -> OnnxInfo:
     """The name and type of a value."""
     shape = tuple(s if isinstance(s, int) else str(s) for s in v.shape)
-    return Info(name, "tensor", np.dtype(v.dtype.np), shape)
+    return OnnxInfo(name, "tensor", np.dtype(v.dtype.np), shape)

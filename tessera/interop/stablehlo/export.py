@@ -19,7 +19,7 @@ from tessera.core.errors import TesseraError, located
 from tessera.interop.stablehlo.rules import RULES, STANDS_FOR
 from tessera.interop.stablehlo.rules.contraction import contracted
 from tessera.interop.stablehlo.rules.places import gathered
-from tessera.interop.stablehlo.scalars import Scalars, fold_start
+from tessera.interop.stablehlo.scalars import HloScalars, fold_start
 from tessera.interop.stablehlo.writer import Ssa, StableHloError, StableHloWriter, type_text
 from tessera.ir.graph.interp import wide
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, host_data
@@ -131,10 +131,10 @@ def _nest(w: StableHloWriter, n: Node, xs: Sequence[Ssa]) -> Ssa:
     at = spread[0].dtype if first is None else first
     body = n.op.expr(n.params)
     assert body is not None
-    y = Scalars(w, at, shape).write(body, spread)
+    y = HloScalars(w, at, shape).write(body, spread)
     if n.op.combine is not None:
         folded = range(len(sig.out), len(axes))
-        s = Scalars(w, y.dtype, ())
+        s = HloScalars(w, y.dtype, ())
         y = w.reduce(
             y,
             folded,

@@ -14,9 +14,9 @@ from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TreeError, located
 from tessera.core.types import TensorType
 from tessera.interop.stablehlo.reading import RULES
-from tessera.interop.stablehlo.reading.table import Frame
+from tessera.interop.stablehlo.reading.table import OpFrame
 from tessera.interop.stablehlo.text import parse
-from tessera.interop.stablehlo.tree import Function, Module, Op, Region
+from tessera.interop.stablehlo.tree import HloFunction, HloModule, HloOp, HloRegion
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value
 from tessera.ops.define import as_value, cast_to
@@ -26,23 +26,23 @@ _MISFITS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
 _DEEPEST = 100  # calls of functions inside functions
 
 
-class _Scope(Frame):
+class _HloScope(OpFrame):
     """Names and their values, inside of the scope around them."""
 
-    def __init__(self, module: Module, depth: int = 0, outer: _Scope | None = None):
+    def __init__(self, module: HloModule, depth: int = 0, outer: _HloScope | None = None):
         self.module, self.depth, self.outer = module, depth, outer
         self.values: dict[str, Value] = {}
 
     def find(self, name: str) -> Value:
-        scope: _Scope | None = self
+        scope: _HloScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.outer
         raise StableHloError(f"stablehlo: {name} is used before an op makes it")
 
-    def run(self, region: Region, args: Sequence[Any]) -> list[Value]:
-        inner = _Scope(self.module, self.depth, self)
+    def run(self, region: HloRegion, args: Sequence[Any]) -> list[Value]:
+        inner = _HloScope(self.module, self.depth, self)
         return _evaluate(inner, region, args)
 
     def call(self, name: str, args: Sequence[Any]) -> list[Value]:
@@ -52,11 +52,11 @@ class _Scope(Frame):
             raise StableHloError(
                 f"stablehlo: functions call each other deeper than {_DEEPEST} levels"
             )
-        inner = _Scope(self.module, self.depth + 1)
+        inner = _HloScope(self.module, self.depth + 1)
         return _evaluate(inner, self.module.functions[name].body, args)
 
 
-def _evaluate(scope: _Scope, region: Region, args: Sequence[Any]) -> list[Value]:
+def _evaluate(scope: _HloScope, region: HloRegion, args: Sequence[Any]) -> list[Value]:
     if len(region.arguments) != len(args):
         raise StableHloError(f"stablehlo: {len(args)} values for {len(region.arguments)} arguments")
     scope.values.update(zip(region.arguments, args, strict=True))
@@ -71,7 +71,7 @@ def _evaluate(scope: _Scope, region: Region, args: Sequence[Any]) -> list[Value]
     raise StableHloError("stablehlo: a region ends without a return")
 
 
-def _applied(scope: _Scope, op: Op) -> Any:
+def _applied(scope: _HloScope, op: HloOp) -> Any:
     rule = RULES.get(op.name)
     if rule is None:
         raise StableHloError(f"stablehlo: line {op.line}: there is no rule for {op.name}")
@@ -92,7 +92,7 @@ def _applied(scope: _Scope, op: Op) -> Any:
 class StableHloModule:
     """A StableHLO module as a function of its arguments in order, for jit, grad and vmap."""
 
-    def __init__(self, module: Module, main: Function):
+    def __init__(self, module: HloModule, main: HloFunction):
         self._module, self._main = module, main
         self.name = module.name
         self.inputs: tuple[TensorType, ...] = main.inputs
@@ -118,7 +118,7 @@ class StableHloModule:
         values = [
             self._value(i, x, t) for i, (x, t) in enumerate(zip(args, self.inputs, strict=True))
         ]
-        return _Scope(self._module).call(self._main.name, values)
+        return _HloScope(self._module).call(self._main.name, values)
 
     def _value(self, i: int, x: Any, wanted: TensorType) -> Value:
         v = as_value(x, self.name)
@@ -157,10 +157,10 @@ def load(source: str | Path) -> StableHloModule:
     raise error
 
 
-def _check(module: Module) -> None:
+def _check(module: HloModule) -> None:
     """Every op has a rule."""
 
-    def walk(region: Region) -> None:
+    def walk(region: HloRegion) -> None:
         for op in region.ops:
             if op.name not in RULES and op.name not in ("stablehlo.return", "func.return"):
                 raise StableHloError(f"stablehlo: line {op.line}: there is no rule for {op.name}")

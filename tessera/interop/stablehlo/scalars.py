@@ -31,7 +31,7 @@ _LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor", "log
 _WHOLE = ("floor", "ceil", "round", "trunc")  # which leave integers as they are
 
 
-class Scalars:
+class HloScalars:
     """Writes scalar ops on tensors of one shape."""
 
     def __init__(self, w: StableHloWriter, at: DType, shape: Sequence[int]):
@@ -225,19 +225,19 @@ class Scalars:
 
 
 _MADE: dict[str, Callable[..., Ssa]] = {
-    "div": Scalars._div, "floor_div": Scalars._floor_div, "mod": Scalars._rest, "fmod": Scalars._fmod,
+    "div": HloScalars._div, "floor_div": HloScalars._floor_div, "mod": HloScalars._rest, "fmod": HloScalars._fmod,
     "fma": lambda s, a, b, c: s.n("add", s.n("mul", a, b), c),
-    "hypot": Scalars._hypot, "copysign": Scalars._copysign, "logaddexp": Scalars._logaddexp,
-    "shift_right": Scalars._shift_right, "pos": lambda s, a: a, "abs": Scalars._abs, "sign": Scalars._sign,
-    "signbit": Scalars._signbit, "recip": lambda s, a: s._div(s.number(1, a), a),
-    "square": lambda s, a: s.n("mul", a, a), "trunc": Scalars._trunc,
+    "hypot": HloScalars._hypot, "copysign": HloScalars._copysign, "logaddexp": HloScalars._logaddexp,
+    "shift_right": HloScalars._shift_right, "pos": lambda s, a: a, "abs": HloScalars._abs, "sign": HloScalars._sign,
+    "signbit": HloScalars._signbit, "recip": lambda s, a: s._div(s.number(1, a), a),
+    "square": lambda s, a: s.n("mul", a, a), "trunc": HloScalars._trunc,
     "exp2": lambda s, a: s.w.op("power", s.number(2, a), a),
     "log2": lambda s, a: s.n("mul", s.n("log", a), 1 / math.log(2)),
     "log10": lambda s, a: s.n("mul", s.n("log", a), 1 / math.log(10)),
-    "erfcinv": Scalars._erfcinv, "gamma": Scalars._gamma,
-    "is_nan": Scalars._is_nan, "is_inf": Scalars._is_inf, "is_finite": Scalars._is_finite,
+    "erfcinv": HloScalars._erfcinv, "gamma": HloScalars._gamma,
+    "is_nan": HloScalars._is_nan, "is_inf": HloScalars._is_inf, "is_finite": HloScalars._is_finite,
     "real": lambda s, a: s._part(a, "real"), "imag": lambda s, a: s._part(a, "imag"),
-    "conj": Scalars._conj, "bits": lambda s, a: s._bits(a, "u"), "from_bits": lambda s, a: s._bits(a, "f"),
+    "conj": HloScalars._conj, "bits": lambda s, a: s._bits(a, "u"), "from_bits": lambda s, a: s._bits(a, "f"),
     "where": lambda s, t, a, b: s.where(s.w.cast(t, bool_), a, b),
 }  # fmt: skip
 

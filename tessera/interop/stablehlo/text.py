@@ -10,11 +10,11 @@ import numpy as np
 from tessera.core.dtype import as_dtype
 from tessera.core.types import TensorType
 from tessera.interop.stablehlo.tokens import DEEPEST, TokenReader
-from tessera.interop.stablehlo.tree import Function, Module, Op, Region, Resource
+from tessera.interop.stablehlo.tree import HloFunction, HloModule, HloOp, HloRegion, Resource
 from tessera.interop.stablehlo.writer import StableHloError
 
 
-def parse(text: str) -> Module:
+def parse(text: str) -> HloModule:
     """The module that a text states."""
     return _HloParser(text).module()
 
@@ -22,7 +22,7 @@ def parse(text: str) -> Module:
 class _HloParser(TokenReader):
     """Reads ops, their regions and functions."""
 
-    def module(self) -> Module:
+    def module(self) -> HloModule:
         name, line = "module", self.line
         generic = self.kind == "string"
         if generic and self.text == '"builtin.module"':
@@ -55,7 +55,7 @@ class _HloParser(TokenReader):
             functions[f.name] = f
         if not functions:
             raise StableHloError(f"stablehlo: line {line}: the module has no function")
-        return Module(name, functions, self.resources)
+        return HloModule(name, functions, self.resources)
 
     def _trailing(self) -> None:
         if self.text == "{":
@@ -63,7 +63,7 @@ class _HloParser(TokenReader):
         if self.given(":"):
             self.signature()
 
-    def block(self, opening: str) -> list[Op]:
+    def block(self, opening: str) -> list[HloOp]:
         """Ops up to the closing brace."""
         self.expect(opening)
         self.depth += 1
@@ -77,7 +77,7 @@ class _HloParser(TokenReader):
         self.depth -= 1
         return ops
 
-    def region(self) -> Region:
+    def region(self) -> HloRegion:
         """`{ ^bb0(%a: t): ops }`."""
         self.expect("{")
         arguments: list[str] = []
@@ -88,7 +88,7 @@ class _HloParser(TokenReader):
             self.expect(":")
         self.at -= 1  # the block takes an opening mark
         self.tokens[self.at] = ("mark", "{", self.line)
-        return Region(tuple(arguments), tuple(self.block("{")))
+        return HloRegion(tuple(arguments), tuple(self.block("{")))
 
     def argument(self) -> str:
         name = self.of_kind("value", "an argument")
@@ -96,7 +96,7 @@ class _HloParser(TokenReader):
         self.type_with_attributes()
         return name
 
-    def statement(self) -> Op:
+    def statement(self) -> HloOp:
         line = self.line
         results: list[str] = []
         if self.kind == "value":
@@ -109,7 +109,7 @@ class _HloParser(TokenReader):
         else:
             raise self.wrong("an op")
         name, operands, attributes, regions, types = op
-        return Op(
+        return HloOp(
             name, tuple(operands), tuple(results), attributes, tuple(regions), tuple(types), line
         )
 
@@ -150,7 +150,7 @@ class _HloParser(TokenReader):
         self.expect(":")
         found = self.signature()
         if name == "func.func" and types is not None:
-            f = Function(str(attributes.get("sym_name")), regions[0], *types)
+            f = HloFunction(str(attributes.get("sym_name")), regions[0], *types)
             return name, (), {"function": f}, (), ()
         return name, operands, attributes, regions, found
 
@@ -198,8 +198,8 @@ class _HloParser(TokenReader):
         outputs = self.types() if self.given("->") else []
         if self.given("attributes"):
             self.dictionary()
-        body = Region(tuple(names), tuple(self.block("{")))
-        f = Function(name, body, _known(types), _known(outputs))
+        body = HloRegion(tuple(names), tuple(self.block("{")))
+        f = HloFunction(name, body, _known(types), _known(outputs))
         return "func.func", (), {"function": f}, (), ()
 
     def _call(self, name: str) -> Any:
@@ -303,7 +303,7 @@ class _HloParser(TokenReader):
                 a, b = self.listed(")", self.argument)
                 left.append(a)
                 right.append(b)
-            regions = [Region((*left, *right), tuple(self.block("{")))]
+            regions = [HloRegion((*left, *right), tuple(self.block("{")))]
         return name, [*operands, *starts], attributes, regions, types
 
     def loop(self, name: str) -> Any:
@@ -318,9 +318,9 @@ class _HloParser(TokenReader):
             self.dictionary()
         names = tuple(a for a, _ in pairs)
         self.expect("cond")
-        test = Region(names, tuple(self.block("{")))
+        test = HloRegion(names, tuple(self.block("{")))
         self.expect("do")
-        body = Region(names, tuple(self.block("{")))
+        body = HloRegion(names, tuple(self.block("{")))
         return name, [b for _, b in pairs], {}, (test, body), _known(types)
 
     def _bound(self) -> tuple[str, str]:

@@ -14,32 +14,32 @@ from tessera.interop.stablehlo.writer import StableHloError
 
 
 @dataclass(frozen=True)
-class Region:
+class HloRegion:
     """Ops in order, with the names of the arguments."""
 
     arguments: tuple[str, ...]
-    ops: tuple[Op, ...]
+    ops: tuple[HloOp, ...]
 
 
 @dataclass(frozen=True)
-class Op:
+class HloOp:
     """One op: names of operands and results, attributes, regions and the types of the results."""
 
     name: str
     operands: tuple[str, ...]
     results: tuple[str, ...]
     attributes: dict[str, Any]
-    regions: tuple[Region, ...]
+    regions: tuple[HloRegion, ...]
     types: tuple[TensorType, ...]
     line: int
 
 
 @dataclass(frozen=True)
-class Function:
+class HloFunction:
     """A function of a module."""
 
     name: str
-    body: Region
+    body: HloRegion
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
 
@@ -53,11 +53,11 @@ class Resource:
 
 
 @dataclass
-class Module:
+class HloModule:
     """The functions of a module by name, and the bytes of resources."""
 
     name: str = "module"
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, HloFunction] = field(default_factory=dict)
     resources: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -150,7 +150,7 @@ def _of_bytes(data: bytes, dtype: DType, shape: tuple[int, ...], line: int) -> n
     return found.reshape(shape)
 
 
-def resource(module: Module, r: Resource, line: int) -> np.ndarray[Any, Any]:
+def resource(module: HloModule, r: Resource, line: int) -> np.ndarray[Any, Any]:
     """The array of a resource: four bytes of alignment, then the data."""
     if r.name not in module.resources:
         raise StableHloError(f"stablehlo: line {line}: there is no resource '{r.name}'")

@@ -11,7 +11,7 @@ from tessera.core.errors import OperandError, TesseraError
 from tessera.interop.torch.exchange import from_torch
 from tessera.interop.torch.fallback import by_pytorch
 from tessera.interop.torch.library import torch
-from tessera.interop.torch.plan import PlanStep, Ref, TorchPlan
+from tessera.interop.torch.plan import PlanStep, StepRef, TorchPlan
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.rule import RULES
 from tessera.interop.torch.sizes import arithmetic
@@ -57,7 +57,7 @@ def _constant(step: PlanStep) -> Any:
 
 
 def _filled(x: Any, values: list[Any]) -> Any:
-    if isinstance(x, Ref):
+    if isinstance(x, StepRef):
         return values[x.at]
     return [_filled(v, values) for v in x] if isinstance(x, list) else x
 

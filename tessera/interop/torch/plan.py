@@ -10,12 +10,12 @@ from tessera.core.dims import Size
 from tessera.core.dtype import DType
 from tessera.interop.torch.exchange import dtype_of
 from tessera.interop.torch.library import is_random, torch
-from tessera.interop.torch.rule import Call
+from tessera.interop.torch.rule import AtenCall
 from tessera.interop.torch.sizes import size_of
 
 
 @dataclass(frozen=True)
-class Ref:
+class StepRef:
     """The result of a step, by its number."""
 
     at: int
@@ -27,7 +27,7 @@ class PlanStep:
 
     kind: str  # input, constant, call, output
     name: str
-    call: Call
+    call: AtenCall
     run: Callable[..., Any] | None  # what PyTorch runs
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -157,14 +157,14 @@ def _argument(x: Any, numbers: dict[Any, int]) -> Any:
         return [_argument(v, numbers) for v in x]
     if isinstance(x, torch().dtype):
         return dtype_of(x)
-    return Ref(numbers[x]) if hasattr(x, "meta") and x in numbers else x
+    return StepRef(numbers[x]) if hasattr(x, "meta") and x in numbers else x
 
 
-def _described(target: str, val: Any) -> Call:
+def _described(target: str, val: Any) -> AtenCall:
     found = val if isinstance(val, list | tuple) else (val,)
     is_tensor = torch().Tensor
     tensors = [x if isinstance(x, is_tensor) else None for x in found]
-    return Call(
+    return AtenCall(
         target,
         tuple(None if x is None else dtype_of(x.dtype) for x in tensors),
         tuple(None if x is None else _shape(x) for x in tensors),

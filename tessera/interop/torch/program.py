@@ -21,7 +21,7 @@ from tessera.interop.torch.evaluate import OpenSizeError, evaluate
 from tessera.interop.torch.exchange import from_torch, to_torch
 from tessera.interop.torch.flat import owned
 from tessera.interop.torch.library import torch
-from tessera.interop.torch.plan import Input, Ref, TorchPlan
+from tessera.interop.torch.plan import Input, StepRef, TorchPlan
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.sizes import is_name
 from tessera.ir.graph.ir import Value
@@ -38,7 +38,7 @@ class TorchProgram:
         self.plan, self.name = plan, name
         self._tensors = [i for i, x in enumerate(plan.inputs) if x.is_tensor]
         self._sizes = [i for i, x in enumerate(plan.inputs) if not x.is_tensor]
-        self._variants: dict[tuple[Any, ...], Variant] = {}
+        self._variants: dict[tuple[Any, ...], PlanVariant] = {}
         self._is_open = _can_be_open(plan.inputs)
         COUNTS.graphs += 1
 
@@ -59,10 +59,10 @@ class TorchProgram:
             error = located(e)
         raise error
 
-    def _variant(self, key: Any, numbers: tuple[Any, ...]) -> Variant:
+    def _variant(self, key: Any, numbers: tuple[Any, ...]) -> PlanVariant:
         found = self._variants.get(key)
         if found is None:
-            found = self._variants[key] = Variant(self, None if key is None else numbers)
+            found = self._variants[key] = PlanVariant(self, None if key is None else numbers)
         return found
 
     def names(self) -> list[str]:
@@ -86,7 +86,7 @@ def _are_sizes(numbers: tuple[Any, ...], tensors: list[Any]) -> bool:
     return all(type(n) is int and n > 0 for n in numbers) and all(x.numel() for x in tensors)
 
 
-class Variant:
+class PlanVariant:
     """The program of a plan: for these sizes, or for all with None."""
 
     def __init__(self, program: TorchProgram, sizes: tuple[Any, ...] | None):
@@ -205,7 +205,7 @@ def _passed_through(plan: TorchPlan) -> dict[int, int]:
     for at, step in enumerate(plan.steps):
         if step.kind == "input" and plan.inputs[len(tensors) + _before(plan, at)].is_tensor:
             tensors[at] = len(tensors)
-    found = ((k, x) for k, x in enumerate(plan.outputs) if isinstance(x, Ref))
+    found = ((k, x) for k, x in enumerate(plan.outputs) if isinstance(x, StepRef))
     return {k: tensors[x.at] for k, x in found if x.at in tensors}
 
 

@@ -30,7 +30,7 @@ class NoRuleError(OperandError):
 
 
 @dataclass(frozen=True)
-class Call:
+class AtenCall:
     """An op's call as PyTorch describes it: the types of its results."""
 
     target: str

@@ -42,7 +42,7 @@ class Left:
     broke: TileValue | bool
 
 
-class Frame:
+class FunctionFrame:
     """One function being parsed: its source, and its variables."""
 
     def __init__(self, source: Source, variables: Mapping[str, Any], depth: int, condition: Any):
@@ -74,7 +74,7 @@ class Control:
     condition: TileValue | None
     loops: dict[Location | None, dict[str, Axes]]
     depth: int
-    frames: list[Frame]
+    frames: list[FunctionFrame]
     location: Location | None
     expr: Callable[[ast.expr], Any]
     assign: Callable[[ast.expr, Any], None]
@@ -82,7 +82,7 @@ class Control:
     blaming: Callable[[ast.AST], AbstractContextManager[None]]
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> FunctionFrame:
         """The function being parsed."""
         return self.frames[-1]
 

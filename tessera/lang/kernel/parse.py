@@ -20,7 +20,7 @@ from typing import Any
 from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
 from tessera.core.source import Location
-from tessera.lang.kernel.control import Control, Frame, Returned
+from tessera.lang.kernel.control import Control, FunctionFrame, Returned
 from tessera.lang.kernel.expressions import (
     ATTRIBUTES,
     BUILTINS,
@@ -57,14 +57,14 @@ class Parser(Control):
             Location | None, dict[str, Axes]
         ] = {}  # places of what loops carry, by line
         self.depth = 0
-        self.frames: list[Frame] = []
+        self.frames: list[FunctionFrame] = []
         self.reads: dict[tuple[int, str], tuple[Source, str, Any]] = {}
 
     def function(self, source: Source, variables: Mapping[str, Any]) -> Any:
         """What a function returns for these arguments."""
         if any(f.source.function is source.function for f in self.frames):
             raise KernelError(f"{source.name} calls itself; a kernel cannot")
-        self.frames.append(Frame(source, variables, self.depth, self.condition))
+        self.frames.append(FunctionFrame(source, variables, self.depth, self.condition))
         try:
             end = self.block(source.tree.body)
         finally:

@@ -17,7 +17,7 @@ POINTER, INT, UINT, SIZE, ADDRESS = (
 )  # fmt: skip
 
 
-class Function(NamedTuple):
+class ApiFunction(NamedTuple):
     """A function of a driver."""
 
     name: str  # in the header
@@ -44,7 +44,7 @@ class Api:
     title: str  # of the API
     vendor: str
     libraries: tuple[str, ...]  # the first that is there is taken
-    functions: Mapping[str, Function]  # by the names of cuda.h, which the runtime calls them by
+    functions: Mapping[str, ApiFunction]  # by the names of cuda.h, which the runtime calls them by
     attributes: Attributes
     architecture: Callable[[Any, int, tuple[int, int]], tuple[str, Any]]  # name, and for Triton
     version: Callable[[int], tuple[int, int]]
@@ -157,7 +157,7 @@ def hints(tool: str) -> dict[int, str]:
 API = Api(
     kind="cuda", title="CUDA", vendor="NVIDIA",
     libraries=("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1",),
-    functions={n: Function(n, _SYMBOLS.get(n, n), types) for n, types in _TYPES.items()},
+    functions={n: ApiFunction(n, _SYMBOLS.get(n, n), types) for n, types in _TYPES.items()},
     attributes=Attributes(multiprocessors=16, l2=38, major=75, minor=76, shared=97, warp=10),
     architecture=lambda driver, device, c: (f"sm_{c[0]}{c[1]}", 10 * c[0] + c[1]),
     version=lambda n: (n // 1000, n % 1000 // 10),

@@ -11,11 +11,11 @@ from typing import Any
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda import driver as _driver
-from tessera.runtime.cuda.driver import PEER_ALREADY, Driver
+from tessera.runtime.cuda.driver import PEER_ALREADY, DriverApi
 from tessera.runtime.cuda.kept import Engines
-from tessera.runtime.cuda.pool import Pool
+from tessera.runtime.cuda.pool import DevicePool
 from tessera.runtime.cuda.staging import Staging
-from tessera.runtime.cuda.stream import ASIDE, Stream
+from tessera.runtime.cuda.stream import ASIDE, DriverStream
 
 
 class _Current(threading.local):
@@ -29,7 +29,7 @@ class Gpu:
     """One device.  Use `gpu(index)`: two for one device would not know of each other's memory."""
 
     def __init__(self, index: int, kind: str = "cuda"):
-        self.driver: Driver = _driver.load(kind)
+        self.driver: DriverApi = _driver.load(kind)
         n = count(kind)
         if not 0 <= index < n:
             names = ", ".join(f"{kind}:{i}" for i in range(n))
@@ -49,8 +49,8 @@ class Gpu:
         self.shared_per_block = self._attribute(wanted.shared)  # bytes that a kernel can opt in to
         self.l2 = self._attribute(wanted.l2)
         self._reached: set[Gpu] = set()  # devices whose memory this one was told to read by itself
-        self.main = Stream(self)
-        self.pool = Pool(self)
+        self.main = DriverStream(self)
+        self.pool = DevicePool(self)
         self._staging = Staging(self)
         self.capturing = False  # whether the main stream is being captured
         self.deferred: list[Callable[[], None]] = []  # what waits for the end of that
@@ -61,7 +61,7 @@ class Gpu:
         return Engines(self)
 
     @property
-    def stream(self) -> Stream:
+    def stream(self) -> DriverStream:
         """The stream that work of this thread goes to: the main one, unless it runs aside."""
         s = ASIDE.stream
         return self.main if s is None or s.gpu is not self else s
@@ -160,7 +160,7 @@ def count(kind: str = "cuda") -> int:
     return out.value
 
 
-_GPUS: dict[tuple[Driver, int], Gpu] = {}
+_GPUS: dict[tuple[DriverApi, int], Gpu] = {}
 _LOCK = threading.Lock()
 
 

@@ -30,8 +30,8 @@ from tessera.runtime.code import Source, load
 from tessera.runtime.cuda import device
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.dlpack_ir import dlpack_ir
-from tessera.runtime.cuda.pool import Block
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.pool import PoolBlock
+from tessera.runtime.cuda.stream import DriverStream
 
 _VERSION = (1, 1)
 _READ_ONLY, _COPIED = 1, 2
@@ -56,7 +56,7 @@ class _Export(NamedTuple):
     managed: Any
     sizes: Any
     owner: Any
-    stream: Stream
+    stream: DriverStream
 
 
 _EXPORTS: dict[int, _Export] = {}
@@ -64,7 +64,7 @@ _EXPORTS: dict[int, _Export] = {}
 
 def _delete(address: int, exports: dict[int, _Export] = _EXPORTS) -> None:
     export = exports.pop(address, None)
-    if export is not None and isinstance(export.owner, Block):
+    if export is not None and isinstance(export.owner, PoolBlock):
         # A stream that is gone has done its work.
         with contextlib.suppress(TesseraError), export.stream.gpu.aside():
             export.owner.used_on(export.stream)
@@ -107,7 +107,7 @@ def export(
     versioned = max_version is not None and max_version[0] >= 1
     if not writable and not versioned:
         raise BufferError("__dlpack__: a read-only array needs a consumer of DLPack 1.0 or newer")
-    consumer = Stream(gpu, gpu.driver.api.default_stream if stream in (None, -1) else stream)
+    consumer = DriverStream(gpu, gpu.driver.api.default_stream if stream in (None, -1) else stream)
     if stream != -1:
         consumer.wait(gpu.stream)
     rank = len(shape)
@@ -162,7 +162,7 @@ class _Foreign:
 
 def _give_back(gpu: Gpu, managed: int, deleter: Callable[[int], None] | None) -> None:
     with contextlib.suppress(TesseraError), gpu.aside():  # the driver may have ended before us
-        Stream(gpu, gpu.driver.api.default_stream).wait(gpu.stream)
+        DriverStream(gpu, gpu.driver.api.default_stream).wait(gpu.stream)
     if deleter is not None:
         deleter(managed)
 

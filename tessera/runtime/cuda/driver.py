@@ -28,7 +28,7 @@ _APIS = {
 SUCCESS, OUT_OF_MEMORY, NOT_READY, PEER_ALREADY = 0, 2, 600, 704  # in all drivers
 
 
-class Driver:
+class DriverApi:
     """The functions of a driver as attributes, by the names of cuda.h; each returns its error code."""
 
     def __init__(self, api: Api, library: Any):
@@ -110,13 +110,13 @@ def size_text(n: int) -> str:
     return f"{n} bytes"
 
 
-class Loader:
+class DriverLoader:
     """A driver that is looked for when it is needed, and once."""
 
     def __init__(self, kind: str):
         self.kind = kind
         self.lock = threading.Lock()
-        self.driver: Driver | None = None
+        self.driver: DriverApi | None = None
         self.absent = ""  # why there is no driver, once that is known
 
     @property
@@ -126,7 +126,7 @@ class Loader:
         made: Api = found
         return made
 
-    def load(self) -> Driver:
+    def load(self) -> DriverApi:
         """The driver of this machine, ready for use."""
         with self.lock:
             if self.driver is None and not self.absent:
@@ -154,10 +154,10 @@ class Loader:
             f"{api.kind}: there is no {api.vendor} driver here ({why}); {api.install}, or use the device 'cpu'"
         )
 
-    def started(self, library: Any) -> Driver:
+    def started(self, library: Any) -> DriverApi:
         """The driver in a library, after its start; an error when it finds no device."""
         api = self.api
-        driver = Driver(api, library)
+        driver = DriverApi(api, library)
         code, count = driver.cuInit(0), ctypes.c_int()
         if code == SUCCESS:
             code = driver.cuDeviceGetCount(ctypes.byref(count))
@@ -181,10 +181,10 @@ class Loader:
             )
 
 
-LOADERS = {kind: Loader(kind) for kind in GPUS}
+LOADERS = {kind: DriverLoader(kind) for kind in GPUS}
 
 
-def load(kind: str = "cuda") -> Driver:
+def load(kind: str = "cuda") -> DriverApi:
     """The driver of a kind of device, ready for use."""
     loader = LOADERS[kind]
     return loader.driver or loader.load()
@@ -202,7 +202,7 @@ def available(kind: str = "cuda") -> bool:
 
 
 @contextmanager
-def use(library: Any, kind: str = "cuda") -> Iterator[Driver]:
+def use(library: Any, kind: str = "cuda") -> Iterator[DriverApi]:
     """Take a library in place of the driver's while the block runs; what was made before stays as it is."""
     loader = LOADERS[kind]
     before = loader.driver, loader.absent

@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from typing import Any
 
 from tessera.runtime.cuda.launch import Launcher
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.stream import DriverStream
 
 _SET = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
 _EARLY = (12, 3)  # the first version whose graphs have launches that begin before others end
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: memory may be asked for meanwhile
 
 
-class Graph:
+class LaunchGraph:
     """Captured work.  It keeps what it was told of, but not the memory that its kernels use."""
 
-    def __init__(self, stream: Stream):
+    def __init__(self, stream: DriverStream):
         self.gpu, self._stream = stream.gpu, stream
         self._graph, self._exec = 0, 0
         self._parts: list[_Part] = []
 
     @classmethod
     @contextmanager
-    def capture(cls, stream: Stream) -> Iterator[Graph]:
+    def capture(cls, stream: DriverStream) -> Iterator[LaunchGraph]:
         """Capture the work that is given to a stream in the block, in place of doing it."""
         graph, driver = cls(stream), stream.gpu.driver
         stream.gpu.make_current()
@@ -116,7 +116,7 @@ class Graph:
         code = set_params(self._exec, node, ctypes.byref(params))
         self.gpu.driver.check("cuGraphExecKernelNodeSetParams", code)
 
-    def launch(self, stream: Stream | None = None) -> None:
+    def launch(self, stream: DriverStream | None = None) -> None:
         """Do the captured work on a stream (the main one, if none is given)."""
         gpu = self.gpu
         gpu.make_current()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.core.errors import DeviceError
-from tessera.runtime.cuda.stream import Event, Stream
+from tessera.runtime.cuda.stream import DriverEvent, DriverStream
 
 if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
@@ -23,15 +23,15 @@ class Pinned(NamedTuple):
     """Pinned memory, and the event after which it may be written."""
 
     address: int
-    free: Event | None
+    free: DriverEvent | None
 
 
-class Kept(NamedTuple):
+class PinnedValue(NamedTuple):
     """A value in pinned memory, and the event after which it is there."""
 
     address: int
     nbytes: int
-    there: Event
+    there: DriverEvent
 
 
 class Engines:
@@ -39,12 +39,14 @@ class Engines:
 
     def __init__(self, gpu: Gpu):
         self._gpu = gpu
-        self._out, self._back = Stream(gpu), Stream(gpu)
+        self._out, self._back = DriverStream(gpu), DriverStream(gpu)
         self._bins: dict[int, list[Pinned]] = {}
         self.pinned = 0  # bytes
-        self.times: list[tuple[Event, Event]] | None = None  # of copies, while a profile asks
+        self.times: list[tuple[DriverEvent, DriverEvent]] | None = (
+            None  # of copies, while a profile asks
+        )
 
-    def out(self, ptr: int, nbytes: int) -> Kept:
+    def out(self, ptr: int, nbytes: int) -> PinnedValue:
         """Begin to copy a value out, after the work of the stream in force so far."""
         gpu = self._gpu
         self._check()
@@ -57,9 +59,9 @@ class Engines:
             if nbytes:
                 code = gpu.driver.cuMemcpyDtoHAsync(place.address, ptr, nbytes, self._out.handle)
                 gpu.driver.check("cuMemcpyDtoHAsync", code)
-        return Kept(place.address, nbytes, self._out.record())
+        return PinnedValue(place.address, nbytes, self._out.record())
 
-    def back(self, kept: Kept, ptr: int) -> Event:
+    def back(self, kept: PinnedValue, ptr: int) -> DriverEvent:
         """Begin to copy a value back, into memory that is free after the work of the stream in force so far;
         the event after which it is there.
         """
@@ -76,17 +78,17 @@ class Engines:
         self._bins.setdefault(kept.nbytes, []).append(Pinned(kept.address, there))
         return there
 
-    def wait(self, event: Event) -> None:
+    def wait(self, event: DriverEvent) -> None:
         """Let later work of the stream in force wait for a copy."""
         self._gpu.stream.wait(event)
 
     @contextmanager
-    def _timed(self, stream: Stream) -> Iterator[None]:
+    def _timed(self, stream: DriverStream) -> Iterator[None]:
         """Record the events around a copy while a profile runs."""
         if self.times is None:
             yield
             return
-        begin, end = (Event(self._gpu, timing=True) for _ in range(2))
+        begin, end = (DriverEvent(self._gpu, timing=True) for _ in range(2))
         begin.record(stream)
         yield
         end.record(stream)

@@ -20,8 +20,8 @@ from tessera.runtime.capi import address, words
 from tessera.runtime.code import Source, load
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch_ir import CONFIG_BYTES, STREAM, launch_ir
-from tessera.runtime.cuda.module import Function
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.module import DriverFunction
+from tessera.runtime.cuda.stream import DriverStream
 
 _CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -39,7 +39,7 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class FixedValue:
     """A parameter whose bytes are the same in every run."""
 
     data: bytes
@@ -54,29 +54,29 @@ class TensorMap:
     offset: int = 0
 
 
-Parameter = Pointer | Value | TensorMap
+Parameter = Pointer | FixedValue | TensorMap
 
 
-def i32(n: int) -> Value:
+def i32(n: int) -> FixedValue:
     """A 32-bit integer."""
-    return Value(struct.pack("<i", n))
+    return FixedValue(struct.pack("<i", n))
 
 
-def i64(n: int) -> Value:
+def i64(n: int) -> FixedValue:
     """A 64-bit integer."""
-    return Value(struct.pack("<q", n))
+    return FixedValue(struct.pack("<q", n))
 
 
-def f32(x: float) -> Value:
+def f32(x: float) -> FixedValue:
     """A 32-bit float."""
-    return Value(struct.pack("<f", x))
+    return FixedValue(struct.pack("<f", x))
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class DeviceLaunch:
     """One kernel on a grid of blocks of so many threads."""
 
-    function: Function
+    function: DriverFunction
     grid: tuple[int, int, int]
     block: int
     parameters: tuple[Parameter, ...]
@@ -85,7 +85,7 @@ class Launch:
     early: bool = False  # whether the kernel waits itself for the launch before it
 
 
-class Config(ctypes.Structure):
+class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = (
@@ -103,13 +103,13 @@ class _Attribute(ctypes.Structure):
     )  # fmt: skip
 
 
-assert (ctypes.sizeof(Config), Config.stream.offset) == (CONFIG_BYTES, STREAM)
+assert (ctypes.sizeof(LaunchConfig), LaunchConfig.stream.offset) == (CONFIG_BYTES, STREAM)
 
 
 class Launcher:
     """Launches that are prepared for any addresses.  Launches of no blocks are left out."""
 
-    def __init__(self, launches: Sequence[Launch], gpu: Gpu):
+    def __init__(self, launches: Sequence[DeviceLaunch], gpu: Gpu):
         self.gpu = gpu
         self.launches = tuple(x for x in launches if prod(x.grid))
         for x in self.launches:
@@ -122,7 +122,7 @@ class Launcher:
         self.cells = cells
         self._pack = struct.Struct(f"{cells}Q").pack
 
-    def run(self, cells: Sequence[int], stream: Stream | None = None) -> None:
+    def run(self, cells: Sequence[int], stream: DriverStream | None = None) -> None:
         """Launch everything on a stream (the main one, if none is given), with these addresses."""
         gpu = self.gpu
         gpu.make_current()
@@ -140,7 +140,7 @@ class Launcher:
         if failed:
             self._raise(failed)
 
-    def run_one(self, i: int, stream: Stream, early: bool = False) -> None:
+    def run_one(self, i: int, stream: DriverStream, early: bool = False) -> None:
         """Launch one kernel with the addresses that were filled in last; an early one before the last one ends."""
         self.gpu.make_current()
         if early:
@@ -164,7 +164,7 @@ class Launcher:
 
     def reads(self, i: int) -> frozenset[int]:
         """The cells that a launch has addresses of."""
-        found = (p for p in self.launches[i].parameters if not isinstance(p, Value))
+        found = (p for p in self.launches[i].parameters if not isinstance(p, FixedValue))
         return frozenset(p.cell for p in found)
 
     @cached_property
@@ -179,7 +179,7 @@ class Launcher:
     def _lay_out(self) -> None:
         """Make the memory that the driver reads, and the plan of it."""
         for p in (p for x in self.launches for p in x.parameters):
-            if not isinstance(p, Value):
+            if not isinstance(p, FixedValue):
                 self._slots.setdefault((p.cell, p.offset), len(self._slots))
         self._table = words([n for slot in self._slots for n in slot])
         self._words = words([0] * len(self._slots))
@@ -191,7 +191,7 @@ class Launcher:
         self._lists = (_POINTER * n)(*map(ctypes.addressof, self._places))
         self._kernels = (_POINTER * n)(*[x.function.handle for x in self.launches])
         self._attributes = (_Attribute * (2 * n))()  # that a launch is early, and its cluster
-        self._configs = (Config * n)(*[self._config(i) for i in range(n)])
+        self._configs = (LaunchConfig * n)(*[self._config(i) for i in range(n)])
         for i in range(n):
             self._point(i, early=False)
         self._maps = words([n for at, slot in maps for n in (at, slot, 0)])
@@ -222,12 +222,12 @@ class Launcher:
             maps.append((at, self._slots[p.cell, p.offset]))
         return at
 
-    def _config(self, i: int) -> Config:
+    def _config(self, i: int) -> LaunchConfig:
         x = self.launches[i]
         self._attributes[2 * i] = _Attribute(_EARLY, 0, (1, 0, 0))
         if x.cluster is not None:
             self._attributes[2 * i + 1] = _Attribute(_CLUSTER, 0, x.cluster)
-        return Config(x.grid, (x.block, 1, 1), x.function.shared)
+        return LaunchConfig(x.grid, (x.block, 1, 1), x.function.shared)
 
     def _point(self, i: int, early: bool) -> None:
         """Let a configuration have the attributes of its launch."""
@@ -247,7 +247,7 @@ class Launcher:
         self.gpu.driver.check("cuLaunchKernelEx", code, about, held=self.gpu.pool.used)
 
 
-def _check(x: Launch, gpu: Gpu) -> None:
+def _check(x: DeviceLaunch, gpu: Gpu) -> None:
     """Too few parameters would make the driver read memory that is not ours."""
     assert x.function.gpu is gpu, f"{x.function} of {x.function.gpu} in launches of {gpu}"
     assert gpu.kind == "cuda" or not x.cluster, f"{gpu} has no clusters: {x}"

@@ -14,7 +14,7 @@ from tessera.core.errors import DTypeError, ShapeError
 from tessera.runtime import memory as host
 from tessera.runtime.cuda import device, dlpack, peer
 from tessera.runtime.cuda.device import Gpu
-from tessera.runtime.cuda.pool import Block, Pool
+from tessera.runtime.cuda.pool import PoolBlock
 from tessera.runtime.kernel import address
 
 ALIGNED = 16  # bytes at whose multiples every tensor that a kernel reads begins
@@ -71,7 +71,9 @@ class DeviceArray:
     def is_free(self) -> bool:
         """Whether this array alone holds its memory, which is of the pool: then it may be written over."""
         # The array and the count hold it.
-        return self.writable and isinstance(self.owner, Block) and sys.getrefcount(self.owner) <= 2
+        return (
+            self.writable and isinstance(self.owner, PoolBlock) and sys.getrefcount(self.owner) <= 2
+        )
 
     def numpy(self) -> Array:
         """A copy on the host, after all work of the main stream so far."""

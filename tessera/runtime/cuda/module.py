@@ -15,7 +15,7 @@ _LOG, _LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
 _LOG_BYTES = 4096
 
 
-class Module:
+class DriverModule:
     """Code in the memory of a device: a cubin, or PTX as text, which the driver compiles; of AMD, a hsaco."""
 
     def __init__(self, image: bytes, gpu: Gpu):
@@ -33,9 +33,9 @@ class Module:
         gpu.driver.check("cuModuleLoadDataEx", code, about, len(image), gpu.pool.used)
         self._handle = made.value or 0
 
-    def function(self, name: str, shared: int = 0) -> Function:
+    def function(self, name: str, shared: int = 0) -> DriverFunction:
         """A kernel, with so many bytes of dynamic shared memory."""
-        return Function(self, name, shared)
+        return DriverFunction(self, name, shared)
 
     def __del__(self) -> None:
         if self._handle and not self.gpu.driver.ended:
@@ -43,10 +43,10 @@ class Module:
                 self.gpu.driver.cuModuleUnload(self._handle)
 
 
-class Function:
+class DriverFunction:
     """A kernel of a module."""
 
-    def __init__(self, module: Module, name: str, shared: int):
+    def __init__(self, module: DriverModule, name: str, shared: int):
         self.module, self.name, self.shared = module, name, shared
         self.gpu = gpu = module.gpu
         gpu.make_current()

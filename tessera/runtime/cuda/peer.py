@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda.device import Gpu
-from tessera.runtime.cuda.pool import Block
+from tessera.runtime.cuda.pool import PoolBlock
 
 
 def copy(to: Gpu, target: int, source: Gpu, address: int, nbytes: int, owner: Any) -> None:
@@ -27,7 +27,7 @@ def copy(to: Gpu, target: int, source: Gpu, address: int, nbytes: int, owner: An
     driver, stream = to.driver, to.stream.handle
     code = driver.cuMemcpyPeerAsync(target, to.context, address, source.context, nbytes, stream)
     driver.check("cuMemcpyPeerAsync", code, f" from {source} to {to}")
-    if isinstance(owner, Block):
+    if isinstance(owner, PoolBlock):
         owner.used_elsewhere(to.stream)
     else:  # whoever gets foreign memory back orders itself after the main stream
         source.stream.wait(to.stream)

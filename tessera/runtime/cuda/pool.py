@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.runtime.cuda.driver import OUT_OF_MEMORY, size_text
-from tessera.runtime.cuda.stream import ASIDE, Event, Stream
+from tessera.runtime.cuda.stream import ASIDE, DriverEvent, DriverStream
 
 if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
@@ -25,32 +25,32 @@ ALIGNMENT = 512
 _UNIT = 1 << 21  # what the driver hands out
 
 
-class Piece(NamedTuple):
+class FreePiece(NamedTuple):
     """A free part of a segment; its bin knows its size."""
 
     ptr: int
     segment: int  # where the segment begins
 
 
-Bin = list[Piece]
+Bin = list[FreePiece]
 
 
-class Block:
+class PoolBlock:
     """Memory in use, until nobody holds it."""
 
     __slots__ = ("__weakref__", "_bin", "_events", "_late", "_piece", "ptr", "size")
 
-    def __init__(self, piece: Piece, size: int, home: Bin, late: list[Late]):
+    def __init__(self, piece: FreePiece, size: int, home: Bin, late: list[Late]):
         self.ptr, self.size = piece.ptr, size
         self._piece, self._bin, self._late = piece, home, late
-        self._events: dict[int, Event] | None = None
+        self._events: dict[int, DriverEvent] | None = None
 
-    def used_on(self, stream: Stream) -> None:
+    def used_on(self, stream: DriverStream) -> None:
         """Say that work of another stream than the main one, given to it so far, uses this block."""
         if stream is not stream.gpu.main:
             self.used_elsewhere(stream)
 
-    def used_elsewhere(self, stream: Stream) -> None:
+    def used_elsewhere(self, stream: DriverStream) -> None:
         """The same for a stream of another device, be it the main one there."""
         if self._events is None:
             self._events = {}
@@ -66,9 +66,9 @@ class Block:
 class Late(NamedTuple):
     """A piece that other streams may still use."""
 
-    piece: Piece
+    piece: FreePiece
     home: Bin
-    events: tuple[Event, ...]
+    events: tuple[DriverEvent, ...]
 
 
 class _Arena:
@@ -81,7 +81,7 @@ class _Arena:
         self.bins: dict[int, Bin] = {}
         self.segments: dict[int, int] = {}  # begin -> size
 
-    def cut(self, size: int) -> Piece | None:
+    def cut(self, size: int) -> FreePiece | None:
         """A piece of this size, cut off the smallest that is large enough."""
         for have in sorted(s for s, b in self.bins.items() if b and s >= size):
             try:
@@ -89,7 +89,7 @@ class _Arena:
             except IndexError:  # another thread was faster
                 continue
             if have > size:
-                rest = Piece(piece.ptr + size, piece.segment)
+                rest = FreePiece(piece.ptr + size, piece.segment)
                 self.bins.setdefault(have - size, []).append(rest)
             return piece
         return None
@@ -112,14 +112,14 @@ class _Arena:
                 ptr = joined.pop()[1]
             joined.append((segment, ptr, size))
         for segment, ptr, size in joined:
-            self.bins.setdefault(size, []).append(Piece(ptr, segment))
+            self.bins.setdefault(size, []).append(FreePiece(ptr, segment))
 
     def unused(self) -> list[int]:
         """Segments of which nothing is in use, taken out of the bins."""
         self.join()
         out = []
         for segment, size in self.segments.items():
-            whole = Piece(segment, segment)
+            whole = FreePiece(segment, segment)
             pieces = self.bins.get(size, [])
             if whole in pieces:
                 try:
@@ -130,7 +130,7 @@ class _Arena:
         return out
 
 
-class Pool:
+class DevicePool:
     """The memory of one device."""
 
     def __init__(self, gpu: Gpu):
@@ -142,7 +142,7 @@ class Pool:
         self._middle = _Arena(1 << 24, 1 << 16, 1 << 26)
         self._large = _Arena(1 << 62, _UNIT, 0)
 
-    def alloc(self, nbytes: int) -> Block:
+    def alloc(self, nbytes: int) -> PoolBlock:
         """Memory of at least so many bytes; none at all has the address 0."""
         if ASIDE.stream is not None and ASIDE.stream.gpu is self._gpu:
             return self._alloc_aside(nbytes, ASIDE.stream)
@@ -155,12 +155,12 @@ class Pool:
         home = arena.bins.get(size)
         if home:
             try:
-                return Block(home.pop(), size, home, self._late)
+                return PoolBlock(home.pop(), size, home, self._late)
             except IndexError:  # another thread was faster
                 pass
         return self._find(arena, size)
 
-    def _alloc_aside(self, nbytes: int, stream: Stream) -> Block:
+    def _alloc_aside(self, nbytes: int, stream: DriverStream) -> PoolBlock:
         """Memory for work of another stream, after what the main stream still does with it."""
         ASIDE.stream = None
         try:
@@ -172,11 +172,11 @@ class Pool:
         ASIDE.blocks.append(block)
         return block
 
-    def _find(self, arena: _Arena, size: int) -> Block:
+    def _find(self, arena: _Arena, size: int) -> PoolBlock:
         """A block that no bin has ready."""
         if size <= 0:
             assert size == 0, f"a block of {size} bytes"
-            return Block(Piece(0, 0), 0, [], self._late)
+            return PoolBlock(FreePiece(0, 0), 0, [], self._late)
         with self._lock:
             home = arena.bins.setdefault(size, [])
             piece = self._settled(arena, size, home) or self._joined(arena, size)
@@ -184,14 +184,14 @@ class Pool:
                 self._segment(arena, size)
                 piece = arena.cut(size)
             assert piece is not None, f"no piece of {size} bytes in a segment made for it"
-            return Block(piece, size, home, self._late)
+            return PoolBlock(piece, size, home, self._late)
 
-    def _settled(self, arena: _Arena, size: int, home: Bin) -> Piece | None:
+    def _settled(self, arena: _Arena, size: int, home: Bin) -> FreePiece | None:
         """A piece without joining any, after looking at what other streams are done with."""
         self._settle(wait=False)
         return home.pop() if home else arena.cut(size)
 
-    def _joined(self, arena: _Arena, size: int) -> Piece | None:
+    def _joined(self, arena: _Arena, size: int) -> FreePiece | None:
         """A piece of neighbours, if need be after what other streams still do."""
         self._settle(wait=True)
         arena.join()
@@ -223,7 +223,7 @@ class Pool:
             code = gpu.driver.cuMemAlloc(ctypes.byref(made), whole)
         gpu.driver.check("cuMemAlloc", code, f" for {size_text(whole)}", whole, self.used)
         arena.segments[made.value] = whole
-        arena.bins.setdefault(whole, []).append(Piece(made.value, made.value))
+        arena.bins.setdefault(whole, []).append(FreePiece(made.value, made.value))
 
     def trim(self) -> int:
         """Give memory that nobody uses back to the driver; how many bytes that were."""

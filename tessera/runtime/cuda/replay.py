@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from tessera.runtime.cuda.device import Gpu
-from tessera.runtime.cuda.graph import Graph
-from tessera.runtime.cuda.launch import Launch, Launcher
-from tessera.runtime.cuda.stream import Stream
+from tessera.runtime.cuda.graph import LaunchGraph
+from tessera.runtime.cuda.launch import DeviceLaunch, Launcher
+from tessera.runtime.cuda.stream import DriverStream
 
 FEWEST = 8  # launches that are worth a graph
 _MOST = 8  # graphs, and sets of addresses that are remembered
@@ -33,16 +33,16 @@ Waits = Callable[
 class Replayed(Launcher):
     """A launcher that replays what it did before."""
 
-    def __init__(self, launches: Sequence[Launch], gpu: Gpu, waits: Waits | None = None):
+    def __init__(self, launches: Sequence[DeviceLaunch], gpu: Gpu, waits: Waits | None = None):
         super().__init__(launches, gpu)
         self._waits = waits
-        self._known: OrderedDict[Cells, Graph | None] = OrderedDict()
-        self._aside: Stream | None = None
+        self._known: OrderedDict[Cells, LaunchGraph | None] = OrderedDict()
+        self._aside: DriverStream | None = None
         self._one = (
             threading.Lock()
         )  # of what is known, and of the memory that a graph is changed from
 
-    def run(self, cells: Sequence[int], stream: Stream | None = None) -> None:
+    def run(self, cells: Sequence[int], stream: DriverStream | None = None) -> None:
         """As Launcher.run; addresses that came before, or most of them, run as a graph."""
         if len(self.launches) < FEWEST:
             super().run(cells, stream)
@@ -54,7 +54,7 @@ class Replayed(Launcher):
             else:
                 graph.launch(stream)
 
-    def _graph(self, key: Cells) -> Graph | None:
+    def _graph(self, key: Cells) -> LaunchGraph | None:
         """The graph of these addresses; None where nothing like them came before."""
         again = key in self._known
         near = key if again else self._near(key)
@@ -89,11 +89,11 @@ class Replayed(Launcher):
         cells = [i for i, (a, b) in enumerate(zip(known, key, strict=True)) if a != b]
         return len(set().union(*(self.users.get(i, ()) for i in cells)))
 
-    def _captured(self, cells: Sequence[int]) -> Graph:
+    def _captured(self, cells: Sequence[int]) -> LaunchGraph:
         if self._aside is None:
-            self._aside = Stream(self.gpu)
+            self._aside = DriverStream(self.gpu)
         waits = None if self._waits is None else self._waits()
-        with Graph.capture(self._aside) as graph:
+        with LaunchGraph.capture(self._aside) as graph:
             graph.run(self, cells, waits)
         graph.instantiate()
         return graph

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tessera.core.errors import DeviceError
 from tessera.core.processor import cores
-from tessera.runtime.cuda.stream import Event
+from tessera.runtime.cuda.stream import DriverEvent
 
 if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
@@ -33,7 +33,7 @@ class _Buffer:
 
     def __init__(self, gpu: Gpu):
         self._gpu, self.used, self.address = gpu, 0, 0
-        self.event = Event(gpu)
+        self.event = DriverEvent(gpu)
         made = ctypes.c_void_p()
         code = gpu.driver.cuMemHostAlloc(ctypes.byref(made), CHUNK, 0)
         gpu.driver.check("cuMemHostAlloc", code, " for a pinned buffer", CHUNK, gpu.pool.used)

@@ -19,7 +19,7 @@ _NON_BLOCKING, _NO_TIMING = 1, 2
 class _Aside(threading.local):
     """Where a thread gives its work to another stream than the main one, and what memory it asked for there."""
 
-    stream: Stream | None = None
+    stream: DriverStream | None = None
     staging: Any = None
     blocks: list[Any] | None = None
 
@@ -28,7 +28,7 @@ ASIDE = _Aside()
 
 
 @contextmanager
-def aside(stream: Stream, staging: Any) -> Iterator[list[Any]]:
+def aside(stream: DriverStream, staging: Any) -> Iterator[list[Any]]:
     """Give the work of this thread to a stream, and copies their own pinned buffers; the blocks that it asked for."""
     before = ASIDE.stream, ASIDE.staging, ASIDE.blocks
     ASIDE.stream, ASIDE.staging, ASIDE.blocks = stream, staging, []
@@ -38,7 +38,7 @@ def aside(stream: Stream, staging: Any) -> Iterator[list[Any]]:
         ASIDE.stream, ASIDE.staging, ASIDE.blocks = before
 
 
-class Stream:
+class DriverStream:
     """A queue of work on a device; given a handle, the stream of another library."""
 
     __slots__ = ("_owned", "gpu", "handle")
@@ -72,15 +72,15 @@ class Stream:
             self.gpu.driver.check("cuStreamQuery", code)
         return code != NOT_READY
 
-    def record(self, event: Event | None = None) -> Event:
+    def record(self, event: DriverEvent | None = None) -> DriverEvent:
         """Mark this point of the stream."""
-        event = Event(self.gpu) if event is None else event
+        event = DriverEvent(self.gpu) if event is None else event
         event.record(self)
         return event
 
-    def wait(self, other: Event | Stream) -> None:
+    def wait(self, other: DriverEvent | DriverStream) -> None:
         """Let later work here wait for an event, or for the work so far of another stream."""
-        event = other.record() if isinstance(other, Stream) else other
+        event = other.record() if isinstance(other, DriverStream) else other
         event.wait(self)
 
     def __del__(self) -> None:
@@ -88,7 +88,7 @@ class Stream:
             self.gpu.driver.cuStreamDestroy(self.handle)
 
 
-class Event:
+class DriverEvent:
     """A point in the work of a stream."""
 
     __slots__ = ("gpu", "handle", "timing")
@@ -101,14 +101,14 @@ class Event:
         gpu.driver.check("cuEventCreate", code)
         self.handle = made.value or 0
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: DriverStream | None = None) -> None:
         """Move this event to the present end of a stream (the one in force, if none is given)."""
         self.gpu.make_current()
         stream = self.gpu.stream if stream is None else stream
         code = self.gpu.driver.cuEventRecord(self.handle, stream.handle)
         self.gpu.driver.check("cuEventRecord", code)
 
-    def wait(self, stream: Stream) -> None:
+    def wait(self, stream: DriverStream) -> None:
         """Let later work of a stream wait for this event."""
         stream.gpu.make_current()
         code = stream.gpu.driver.cuStreamWaitEvent(stream.handle, self.handle, 0)
@@ -128,7 +128,7 @@ class Event:
             self.gpu.driver.check("cuEventQuery", code)
         return code != NOT_READY
 
-    def elapsed(self, end: Event) -> float:
+    def elapsed(self, end: DriverEvent) -> float:
         """Milliseconds from this event to a later one; both with timing, and both done."""
         assert (self.timing, end.timing) == (True, True), "elapsed: events were made without timing"
         self.gpu.make_current()

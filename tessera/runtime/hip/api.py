@@ -13,7 +13,7 @@ from typing import Any
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda import api as cuda
-from tessera.runtime.cuda.api import ADDRESS, INT, POINTER, SIZE, UINT, Api, Attributes, Function
+from tessera.runtime.cuda.api import ADDRESS, INT, POINTER, SIZE, UINT, Api, ApiFunction, Attributes
 
 # Functions with the arguments that cuda.h has.
 _NAMES = {
@@ -46,19 +46,19 @@ _NAMES = {
 }  # fmt: skip
 # Functions with other arguments: devices in place of contexts, and a launch that lists what it is told.
 _OTHERS = {
-    "cuCtxSetCurrent": Function("hipSetDevice", "hipSetDevice", (INT,)),
-    "cuCtxGetCurrent": Function("hipGetDevice", "hipGetDevice", (POINTER,)),
-    "cuCtxEnablePeerAccess": Function(
+    "cuCtxSetCurrent": ApiFunction("hipSetDevice", "hipSetDevice", (INT,)),
+    "cuCtxGetCurrent": ApiFunction("hipGetDevice", "hipGetDevice", (POINTER,)),
+    "cuCtxEnablePeerAccess": ApiFunction(
         "hipDeviceEnablePeerAccess", "hipDeviceEnablePeerAccess", (INT, UINT)
     ),
-    "cuMemcpyPeerAsync": Function(
+    "cuMemcpyPeerAsync": ApiFunction(
         "hipMemcpyPeerAsync", "hipMemcpyPeerAsync", (ADDRESS, INT, ADDRESS, INT, SIZE, POINTER)
     ),
-    "cuLaunchKernelEx": Function(
+    "cuLaunchKernelEx": ApiFunction(
         "hipModuleLaunchKernel", "hipModuleLaunchKernel",
         (POINTER, *[UINT] * 7, POINTER, POINTER, POINTER),
     ),
-    "hipGetDeviceProperties": Function(
+    "hipGetDeviceProperties": ApiFunction(
         "hipGetDeviceProperties", "hipGetDevicePropertiesR0600", (POINTER, INT)
     ),
 }  # fmt: skip
@@ -105,7 +105,7 @@ def _libraries() -> tuple[str, ...]:
 API = Api(
     kind="hip", title="HIP", vendor="AMD", libraries=_libraries(),
     functions=_OTHERS | {
-        ours: Function(name, name, cuda.API.functions[ours].types) for ours, name in _NAMES.items()
+        ours: ApiFunction(name, name, cuda.API.functions[ours].types) for ours, name in _NAMES.items()
     },
     attributes=Attributes(multiprocessors=63, l2=19, major=23, minor=61, shared=74, warp=87),
     architecture=_architecture,

@@ -22,8 +22,8 @@ import numpy as np
 
 from tessera.runtime.cuda.api import API, Api
 from tessera.runtime.cuda.device import gpu
-from tessera.runtime.cuda.launch import Config
-from tessera.runtime.cuda.module import Function, Module
+from tessera.runtime.cuda.launch import LaunchConfig
+from tessera.runtime.cuda.module import DriverFunction, DriverModule
 
 ERRORS = {
     1: ("CUDA_ERROR_INVALID_VALUE", "invalid argument"),
@@ -389,7 +389,7 @@ class FakeCuda:
         return [ctypes.string_at(p, n) for p, n in zip(places, sizes, strict=True)]
 
     def do_cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> int:
-        c = Config.from_address(config)
+        c = LaunchConfig.from_address(config)
         told = ctypes.string_at(c.attributes, 72 * c.count) if c.count else b""
         given = {x[0]: x for x in struct.iter_unpack("i4x3I52x", told)}
         sizes, cluster = (*c.grid, *c.block), given.get(4)
@@ -581,7 +581,7 @@ class LazyCuda(FakeCuda):
         return 0
 
 
-def scale(fake: FakeCuda, index: int = 0) -> Function:
+def scale(fake: FakeCuda, index: int = 0) -> DriverFunction:
     """A kernel out[i] = x[i] * factor on n numbers."""
 
     def run(out: bytes, x: bytes, n: bytes, factor: bytes) -> None:
@@ -591,4 +591,4 @@ def scale(fake: FakeCuda, index: int = 0) -> Function:
         target[:] = [v * by for v in source]
 
     fake.kernels["scale"] = (8, 8, 4, 4), run
-    return Module(b"fake", gpu(index, fake.api.kind)).function("scale", 100)
+    return DriverModule(b"fake", gpu(index, fake.api.kind)).function("scale", 100)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.core.dtype import as_dtype, bool_, f32, i64
 from tessera.interop.onnx.model import DTYPES, OnnxError
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import NodeCall, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -44,14 +44,14 @@ def _mask(mask: Any, keys: int, dtype: Any) -> Any:
     return op.pad(bias, [*[(0, 0)] * (mask.ndim - 1), (0, missing)], _NONE)
 
 
-def _offset(n: Call, past: Any, lengths: Any, queries: int) -> Any:
+def _offset(n: NodeCall, past: Any, lengths: Any, queries: int) -> Any:
     """How many keys come before the first query: a number, or one for each element of the batch."""
     if past is None and lengths is not None:
         return op.reshape(op.sub(op.cast(lengths, i64), queries), (-1, 1, 1, 1))
     return 0 if past is None else int(past.shape[2])
 
 
-def _bias(n: Call, q: Any, k: Any, mask: Any, past: Any, lengths: Any) -> Any:
+def _bias(n: NodeCall, q: Any, k: Any, mask: Any, past: Any, lengths: Any) -> Any:
     """The sum of all masks, or None where everything is allowed."""
     queries, keys = int(q.shape[2]), int(k.shape[2])
     bias = None if mask is None else _mask(mask, keys, q.dtype)
@@ -78,7 +78,7 @@ def _bias(n: Call, q: Any, k: Any, mask: Any, past: Any, lengths: Any) -> Any:
 
 @rule("Attention")
 def _attention(
-    n: Call, q: Any, k: Any, v: Any, mask: Any = None, past_k: Any = None, past_v: Any = None,
+    n: NodeCall, q: Any, k: Any, v: Any, mask: Any = None, past_k: Any = None, past_v: Any = None,
     lengths: Any = None,
 ) -> Any:  # fmt: skip
     flat = len(q.shape) == 3
@@ -100,7 +100,7 @@ def _attention(
     return y, k, v, shown
 
 
-def _is_plain(n: Call, q: Any, k: Any, mask: Any, past: Any, lengths: Any) -> bool:
+def _is_plain(n: NodeCall, q: Any, k: Any, mask: Any, past: Any, lengths: Any) -> bool:
     given = ("softcap", "softmax_precision", "qk_matmul_output_mode")
     windows = n.get("left_window_size", -1) >= 0 or n.get("right_window_size", -1) >= 0
     return (
@@ -110,7 +110,7 @@ def _is_plain(n: Call, q: Any, k: Any, mask: Any, past: Any, lengths: Any) -> bo
     )  # fmt: skip
 
 
-def _explicit(n: Call, q: Any, k: Any, v: Any, bias: Any, scale: float) -> tuple[Any, Any]:
+def _explicit(n: NodeCall, q: Any, k: Any, v: Any, bias: Any, scale: float) -> tuple[Any, Any]:
     """Scores, weights and their products, with what is shown of the scores."""
     root = math.sqrt(scale)
     scores = op.matmul(op.mul(q, root), op.mul(op.swapaxes(k, -1, -2), root))
@@ -134,7 +134,7 @@ def _explicit(n: Call, q: Any, k: Any, v: Any, bias: Any, scale: float) -> tuple
 
 
 @rule("FlexAttention", domain="ai.onnx.preview", fold=False)
-def _flex_attention(n: Call, q: Any, k: Any, v: Any) -> Any:
+def _flex_attention(n: NodeCall, q: Any, k: Any, v: Any) -> Any:
     q, k, v = map(as_value, (q, k, v))
     root = math.sqrt(n.get("scale") or 1 / math.sqrt(int(q.shape[3])))
     k, values = _repeated(k, q.shape[1]), _repeated(v, q.shape[1])
@@ -151,7 +151,7 @@ def _flex_attention(n: Call, q: Any, k: Any, v: Any) -> Any:
 
 
 @rule("RotaryEmbedding")
-def _rotary(n: Call, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
+def _rotary(n: NodeCall, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
     """Rotate pairs of elements of each head by angles that grow with the position."""
     x = as_value(x)
     flat = x.ndim == 3
@@ -179,7 +179,7 @@ def _rotary(n: Call, x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
 
 @rule("LinearAttention")
 def _linear_attention(
-    n: Call, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None
+    n: NodeCall, q: Any, k: Any, v: Any, past: Any = None, decay: Any = None, beta: Any = None
 ) -> Any:
     """A state of outer products of keys and values, which each query reads, step by step."""
     queries, groups = n.need("q_num_heads"), n.need("kv_num_heads")
@@ -220,5 +220,5 @@ def _by_head(x: Any, heads: int) -> Any:
 
 
 @rule("SwiGLU")
-def _swiglu(n: Call, a: Any, b: Any) -> Any:
+def _swiglu(n: NodeCall, a: Any, b: Any) -> Any:
     return op.mul(op.mul(a, op.sigmoid(op.mul(a, n.get("alpha", 1.0)))), b)

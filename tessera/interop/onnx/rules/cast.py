@@ -10,7 +10,7 @@ import numpy as np
 from tessera.core.dtype import as_dtype, i32
 from tessera.interop.onnx.model import STRING, Array, dtype_of
 from tessera.interop.onnx.rule import (
-    Call,
+    NodeCall,
     host,
     is_foreign,
     is_ours,
@@ -34,18 +34,18 @@ _FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
 
 
 @rule("Cast", sizes=True)
-def _cast(n: Call, x: Any) -> Any:
+def _cast(n: NodeCall, x: Any) -> Any:
     to = dtype_of(n.need("to"), "Cast")
     return cast(x, to, bool(n.get("saturate", 1)), n.get("round_mode", "up"))
 
 
 @rule("CastLike")
-def _cast_like(n: Call, x: Any, like: Any) -> Any:
+def _cast_like(n: NodeCall, x: Any, like: Any) -> Any:
     return cast(x, numpy_dtype(like), bool(n.get("saturate", 1)), n.get("round_mode", "up"))
 
 
 @rule("BitCast")
-def _bitcast(n: Call, x: Any) -> Any:
+def _bitcast(n: NodeCall, x: Any) -> Any:
     to = dtype_of(n.need("to"), "BitCast")
     if not is_foreign(x) and is_ours(to) and to.itemsize in (4, 8) and numpy_dtype(x).kind in "fiu":
         return op.bitcast(x, as_dtype(to))

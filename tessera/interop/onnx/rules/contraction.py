@@ -9,18 +9,18 @@ import numpy as np
 
 from tessera.core.dtype import f32, i32
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import Call, at_once, host, is_known, numpy_dtype, rule
+from tessera.interop.onnx.rule import NodeCall, at_once, host, is_known, numpy_dtype, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
 
 @rule("MatMul")
-def _matmul(n: Call, a: Any, b: Any) -> Any:
+def _matmul(n: NodeCall, a: Any, b: Any) -> Any:
     return op.matmul(a, b)
 
 
 @rule("Gemm")
-def _gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
+def _gemm(n: NodeCall, a: Any, b: Any, c: Any = None) -> Any:
     a, b = as_value(a), as_value(b)
     alpha, beta = n.get("alpha", 1.0), n.get("beta", 1.0)
     a = op.transpose(a) if n.get("transA", 0) else a
@@ -40,12 +40,12 @@ def _number(x: float, like: Any) -> Any:
 
 
 @rule("Einsum")
-def _einsum(n: Call, *xs: Any) -> Any:
+def _einsum(n: NodeCall, *xs: Any) -> Any:
     return op.einsum(n.need("equation").replace(" ", ""), *xs)
 
 
 @rule("MatMulInteger")
-def _matmul_integer(n: Call, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+def _matmul_integer(n: NodeCall, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     return whole_matmul(a, a_zero, b, b_zero)
 
 
@@ -87,7 +87,7 @@ def whole_matmul(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
     return total
 
 
-def whole_conv(n: Call, x: Any, x_zero: Any, w: Any, w_zero: Any, p: dict[str, Any]) -> Any:
+def whole_conv(n: NodeCall, x: Any, x_zero: Any, w: Any, w_zero: Any, p: dict[str, Any]) -> Any:
     """A convolution of quantised numbers in i32, by f32 convolutions that are exact."""
     x, w = as_value(x), as_value(w)
     groups = n.get("group", 1)
@@ -129,7 +129,7 @@ def centred(x: Any, zero: Any, axis: int) -> Any:
 # Convolution ----------------------------------------------------------------------------------
 
 
-def window(n: Call, sizes: Any, kernel: Any) -> dict[str, Any]:
+def window(n: NodeCall, sizes: Any, kernel: Any) -> dict[str, Any]:
     """Stride, padding and dilation of sliding windows over axes of these sizes."""
     rank = len(sizes)
     stride = tuple(n.get("strides", [1] * rank))
@@ -138,7 +138,7 @@ def window(n: Call, sizes: Any, kernel: Any) -> dict[str, Any]:
     return {"stride": stride, "dilation": dilation, "padding": _padding(n, sizes, spans, stride)}
 
 
-def _padding(n: Call, sizes: Any, spans: Any, stride: Any) -> tuple[tuple[Any, Any], ...]:
+def _padding(n: NodeCall, sizes: Any, spans: Any, stride: Any) -> tuple[tuple[Any, Any], ...]:
     auto = n.get("auto_pad", "NOTSET")
     rank = len(sizes)
     if auto in ("NOTSET", ""):
@@ -157,7 +157,7 @@ def _padding(n: Call, sizes: Any, spans: Any, stride: Any) -> tuple[tuple[Any, A
 
 
 @rule("Conv")
-def _conv(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
+def _conv(n: NodeCall, x: Any, w: Any, bias: Any = None) -> Any:
     p = window(n, x.shape[2:], n.get("kernel_shape", w.shape[2:]))
     return convolved(x, w, bias, n.get("group", 1), p)
 
@@ -184,13 +184,13 @@ def convolved(x: Any, w: Any, bias: Any, groups: int, p: dict[str, Any]) -> Any:
 
 
 @rule("ConvInteger")
-def _conv_integer(n: Call, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+def _conv_integer(n: NodeCall, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
     p = window(n, x.shape[2:], w.shape[2:])
     return whole_conv(n, x, x_zero, w, w_zero, p)
 
 
 @rule("ConvTranspose")
-def _conv_transpose(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
+def _conv_transpose(n: NodeCall, x: Any, w: Any, bias: Any = None) -> Any:
     rank = len(x.shape) - 2
     kernel = w.shape[2:]
     stride, dilation = n.get("strides", [1] * rank), n.get("dilations", [1] * rank)
@@ -230,7 +230,7 @@ def _spread(
 
 
 @rule("CausalConvWithState")
-def _causal_conv(n: Call, x: Any, w: Any, bias: Any = None, past: Any = None) -> Any:
+def _causal_conv(n: NodeCall, x: Any, w: Any, bias: Any = None, past: Any = None) -> Any:
     """A depthwise convolution over the past, whose last elements are the next state."""
     x, k = as_value(x), w.shape[2]
     before = op.zeros((*x.shape[:2], k - 1), x.dtype) if past is None else past

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.core.dtype import as_dtype, f32, u8
-from tessera.interop.onnx.rule import Call, numpy_dtype, rule
+from tessera.interop.onnx.rule import NodeCall, numpy_dtype, rule
 from tessera.interop.onnx.rules.contraction import centred, whole_matmul, window
 from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
 from tessera.interop.onnx.rules.quantise import _requantized, bounds
@@ -17,34 +17,34 @@ _MS = "com.microsoft"
 
 
 @rule("Gelu", domain=_MS)
-def _gelu(n: Call, x: Any) -> Any:
+def _gelu(n: NodeCall, x: Any) -> Any:
     return op.gelu(x)
 
 
 @rule("FastGelu", domain=_MS)
-def _fast_gelu(n: Call, x: Any, bias: Any = None) -> Any:
+def _fast_gelu(n: NodeCall, x: Any, bias: Any = None) -> Any:
     return op.gelu(x if bias is None else op.add(x, bias), "tanh")
 
 
 @rule("BiasGelu", domain=_MS)
-def _bias_gelu(n: Call, x: Any, bias: Any) -> Any:
+def _bias_gelu(n: NodeCall, x: Any, bias: Any) -> Any:
     return op.gelu(op.add(x, bias))
 
 
 @rule("QuickGelu", domain=_MS)
-def _quick_gelu(n: Call, x: Any) -> Any:
+def _quick_gelu(n: NodeCall, x: Any) -> Any:
     return op.mul(x, op.sigmoid(op.mul(x, n.get("alpha", 1.702))))
 
 
 @rule("FusedMatMul", domain=_MS)
-def _fused_matmul(n: Call, a: Any, b: Any) -> Any:
+def _fused_matmul(n: NodeCall, a: Any, b: Any) -> Any:
     a = op.swapaxes(a, -1, -2) if n.get("transA", 0) else a
     b = op.swapaxes(b, -1, -2) if n.get("transB", 0) else b
     return op.mul(op.matmul(a, b), n.get("alpha", 1.0))
 
 
 @rule("FusedConv", domain=_MS)
-def _fused_conv(n: Call, x: Any, w: Any, bias: Any = None, more: Any = None) -> Any:
+def _fused_conv(n: NodeCall, x: Any, w: Any, bias: Any = None, more: Any = None) -> Any:
     p = window(n, x.shape[2:], w.shape[2:])
     y = op.conv(x, w, bias, groups=n.get("group", 1), **p)
     y = y if more is None else op.add(y, more)
@@ -59,7 +59,9 @@ def _fused_conv(n: Call, x: Any, w: Any, bias: Any = None, more: Any = None) -> 
 
 
 @rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=_MS)
-def _skip_norm(n: Call, x: Any, skip: Any, gain: Any, beta: Any = None, bias: Any = None) -> Any:
+def _skip_norm(
+    n: NodeCall, x: Any, skip: Any, gain: Any, beta: Any = None, bias: Any = None
+) -> Any:
     total = op.add(x, skip)
     if n.node.op.startswith("SkipSimplified"):
         total = total if beta is None else op.add(total, beta)
@@ -70,7 +72,9 @@ def _skip_norm(n: Call, x: Any, skip: Any, gain: Any, beta: Any = None, bias: An
 
 
 @rule("DynamicQuantizeMatMul", domain=_MS)
-def _dynamic_matmul(n: Call, a: Any, b: Any, scale: Any, zero: Any = None, bias: Any = None) -> Any:
+def _dynamic_matmul(
+    n: NodeCall, a: Any, b: Any, scale: Any, zero: Any = None, bias: Any = None
+) -> Any:
     """A product with quantised weights; a is rounded to 8 bits over its own range first."""
     low, high = op.minimum(op.min(a), 0.0), op.maximum(op.max(a), 0.0)
     spread = op.sub(high, low)
@@ -84,7 +88,7 @@ def _dynamic_matmul(n: Call, a: Any, b: Any, scale: Any, zero: Any = None, bias:
 
 @rule("MatMulIntegerToFloat", domain=_MS)
 def _integer_to_float(
-    n: Call, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
+    n: NodeCall, a: Any, b: Any, a_scale: Any, b_scale: Any, a_zero: Any = None, b_zero: Any = None,
     bias: Any = None,
 ) -> Any:  # fmt: skip
     y = op.cast(whole_matmul(a, a_zero, b, b_zero), f32)
@@ -109,7 +113,7 @@ def _rounded(y: Any, scale: Any, zero: Any, like: Any) -> Any:
 
 @rule("QLinearAdd", "QLinearMul", domain=_MS)
 def _qlinear_binary(
-    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any,
+    n: NodeCall, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, scale: Any,
     zero: Any = None,
 ) -> Any:  # fmt: skip
     f = op.add if n.node.op == "QLinearAdd" else op.mul
@@ -117,21 +121,23 @@ def _qlinear_binary(
 
 
 @rule("QLinearSigmoid", "QLinearLeakyRelu", domain=_MS)
-def _qlinear_unary(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
+def _qlinear_unary(
+    n: NodeCall, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
+) -> Any:
     y = _real(x, x_scale, x_zero)
     y = op.sigmoid(y) if n.node.op == "QLinearSigmoid" else op.leaky_relu(y, n.get("alpha", 0.01))
     return _rounded(y, scale, zero, x)
 
 
 @rule("QLinearGlobalAveragePool", domain=_MS)
-def _qlinear_pool(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any) -> Any:
+def _qlinear_pool(n: NodeCall, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any) -> Any:
     y = _real(x, x_scale, x_zero)
     axes = tuple(range(1, y.ndim - 1)) if n.get("channels_last", 0) else tuple(range(2, y.ndim))
     return _rounded(op.mean(y, axes, True), scale, zero, x)
 
 
 @rule("QLinearConcat", domain=_MS)
-def _qlinear_concat(n: Call, scale: Any, zero: Any, *parts: Any) -> Any:
+def _qlinear_concat(n: NodeCall, scale: Any, zero: Any, *parts: Any) -> Any:
     groups = [parts[i : i + 3] for i in range(0, len(parts), 3)]
     joined = op.concat([_real(*g) for g in groups], n.need("axis"))
     return _rounded(joined, scale, zero, parts[0])
@@ -139,7 +145,7 @@ def _qlinear_concat(n: Call, scale: Any, zero: Any, *parts: Any) -> Any:
 
 @rule("QGemm", domain=_MS)
 def _qgemm(
-    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None,
+    n: NodeCall, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None,
     scale: Any = None, zero: Any = None,
 ) -> Any:  # fmt: skip
     left, right = centred(a, a_zero, -2), centred(b, b_zero, 0 if n.get("transB", 0) else -1)
@@ -155,7 +161,7 @@ def _qgemm(
 
 @rule("DynamicQuantizeLSTM", domain=_MS)
 def _dynamic_lstm(
-    n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
+    n: NodeCall, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
     c: Any = None, p: Any = None, w_scale: Any = None, w_zero: Any = None, r_scale: Any = None,
     r_zero: Any = None,
 ) -> Any:  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tessera.core.errors import DTypeError, ShapeError, TesseraError, TreeError
-from tessera.interop.onnx.model import DataDependentError, Graph, OnnxError
+from tessera.interop.onnx.model import DataDependentError, OnnxError, OnnxGraph
 from tessera.interop.onnx.rule import (
-    Call,
+    NodeCall,
     axis_of,
     is_foreign,
     is_known,
@@ -31,7 +31,7 @@ _MOST = 1 << 31  # steps of a loop that only its condition ends
 
 
 @rule("If", fold=False)
-def _if(n: Call, condition: Any) -> Any:
+def _if(n: NodeCall, condition: Any) -> Any:
     yes, no = n.need("then_branch"), n.need("else_branch")
     if is_known(condition):
         return tuple(n.run(yes if bool(one(condition, "the condition")) else no, []))
@@ -57,8 +57,8 @@ def _values(xs: Sequence[Any]) -> list[Any]:
 
 
 @rule("Loop", fold=False)
-def _loop(n: Call, trips: Any = None, condition: Any = None, *state: Any) -> Any:
-    body: Graph = n.need("body")
+def _loop(n: NodeCall, trips: Any = None, condition: Any = None, *state: Any) -> Any:
+    body: OnnxGraph = n.need("body")
     known = all(map(is_known, (trips, condition)))
     if not tracing() or any(isinstance(s, list) or is_foreign(s) for s in state):
         return _steps_in_python(n, body, trips, condition, state)
@@ -81,7 +81,7 @@ class _NotAScan(Exception):
     """The body of a loop decides when it ends."""
 
 
-def _steps_in_python(n: Call, body: Graph, trips: Any, condition: Any, state: Any) -> Any:
+def _steps_in_python(n: NodeCall, body: OnnxGraph, trips: Any, condition: Any, state: Any) -> Any:
     most = _MOST if trips is None else int(one(trips, "the trip count"))
     go = True if condition is None else bool(one(condition, "the condition"))
     carried, count = list(state), len(state)
@@ -97,7 +97,7 @@ def _steps_in_python(n: Call, body: Graph, trips: Any, condition: Any, state: An
     return (*carried, *(_stacked(xs, body, k + count + 1) for k, xs in enumerate(kept)))
 
 
-def _stacked(xs: list[Any], body: Graph, k: int) -> Any:
+def _stacked(xs: list[Any], body: OnnxGraph, k: int) -> Any:
     if not xs:
         info = body.outputs[k]
         sizes = [s if isinstance(s, int) else 0 for s in info.shape or ()]
@@ -105,7 +105,7 @@ def _stacked(xs: list[Any], body: Graph, k: int) -> Any:
     return np.stack(xs) if is_foreign(xs[0]) else op.stack([tensor(x) for x in xs])
 
 
-def _scanned(n: Call, body: Graph, trips: int, state: Sequence[Any]) -> Any:
+def _scanned(n: NodeCall, body: OnnxGraph, trips: int, state: Sequence[Any]) -> Any:
     """A loop of a known number of steps whose body never ends it."""
 
     def step(carry: list[Any], i: Any) -> tuple[list[Any], list[Any]]:
@@ -119,7 +119,7 @@ def _scanned(n: Call, body: Graph, trips: int, state: Sequence[Any]) -> Any:
     return (*last, *kept)
 
 
-def _while(n: Call, body: Graph, trips: Any, condition: Any, state: Sequence[Any]) -> Any:
+def _while(n: NodeCall, body: OnnxGraph, trips: Any, condition: Any, state: Sequence[Any]) -> Any:
     most = np.array(_MOST) if trips is None else op.reshape(trips, ())
     go = np.array(True) if condition is None else op.reshape(condition, ())
 
@@ -138,13 +138,13 @@ def _while(n: Call, body: Graph, trips: Any, condition: Any, state: Sequence[Any
 
 
 @rule("Scan", fold=False)
-def _scan(n: Call, *args: Any) -> Any:
+def _scan(n: NodeCall, *args: Any) -> Any:
     if n.version < 9:
         return _scan_of_batches(n, *args)
     return _scan_along(n, n.need("body"), args)
 
 
-def _scan_of_batches(n: Call, lengths: Any, *args: Any) -> Any:
+def _scan_of_batches(n: NodeCall, lengths: Any, *args: Any) -> Any:
     """Version 8: a scan for each element of the batch, along axis 1."""
     if lengths is not None:
         raise OnnxError("sequence_lens of version 8 is not run")
@@ -158,7 +158,7 @@ def _scan_of_batches(n: Call, lengths: Any, *args: Any) -> Any:
 
 
 def _scan_along(
-    n: Call, body: Graph, args: Sequence[Any], directions: list[int] | None = None
+    n: NodeCall, body: OnnxGraph, args: Sequence[Any], directions: list[int] | None = None
 ) -> tuple[Any, ...]:
     count = n.need("num_scan_inputs")
     state, xs = list(args[: len(args) - count]), list(args[len(args) - count :])

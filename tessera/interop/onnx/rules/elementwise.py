@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dtype import f32, i64
-from tessera.interop.onnx.rule import Call, is_text, rule, scalar_like
+from tessera.interop.onnx.rule import NodeCall, is_text, rule, scalar_like
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -54,7 +54,7 @@ for _name, _g in _SEVERAL.items():
     _enter_several(_name, _g)
 
 
-def aligned(n: Call, a: Any, b: Any) -> tuple[Any, Any]:
+def aligned(n: NodeCall, a: Any, b: Any) -> tuple[Any, Any]:
     """Operands of a binary node; before version 7 an attribute says where b stands along a."""
     if n.version >= 7 or not n.get("broadcast", 0) or "axis" not in n.node.attributes:
         return a, b
@@ -63,7 +63,7 @@ def aligned(n: Call, a: Any, b: Any) -> tuple[Any, Any]:
 
 
 @rule("Div")
-def _div(n: Call, a: Any, b: Any) -> Any:
+def _div(n: NodeCall, a: Any, b: Any) -> Any:
     """Quotients; of integers the part before the point."""
     a, b = map(as_value, aligned(n, a, b))
     if a.dtype.kind not in "iu":
@@ -76,12 +76,12 @@ def _div(n: Call, a: Any, b: Any) -> Any:
 
 
 @rule("Mod")
-def _mod(n: Call, a: Any, b: Any) -> Any:
+def _mod(n: NodeCall, a: Any, b: Any) -> Any:
     return op.fmod(a, b) if n.get("fmod", 0) else op.remainder(a, b)
 
 
 @rule("Pow")
-def _pow(n: Call, a: Any, b: Any) -> Any:
+def _pow(n: NodeCall, a: Any, b: Any) -> Any:
     """Powers in the dtype of the base."""
     a, b = map(as_value, aligned(n, a, b))
     if a.dtype is b.dtype:
@@ -95,30 +95,30 @@ def _pow(n: Call, a: Any, b: Any) -> Any:
 
 
 @rule("Mean")
-def _mean(n: Call, *xs: Any) -> Any:
+def _mean(n: NodeCall, *xs: Any) -> Any:
     return op.div(reduce(op.add, xs), len(xs))
 
 
 @rule("BitShift")
-def _bitshift(n: Call, a: Any, b: Any) -> Any:
+def _bitshift(n: NodeCall, a: Any, b: Any) -> Any:
     left = n.need("direction") == "LEFT"
     return (op.bitwise_left_shift if left else op.bitwise_right_shift)(a, b)
 
 
 @rule("Equal")
-def _equal(n: Call, a: Any, b: Any) -> Any:
+def _equal(n: NodeCall, a: Any, b: Any) -> Any:
     if is_text(a) or is_text(b):
         return np.asarray(a == b, bool)
     return op.eq(*aligned(n, a, b))
 
 
 @rule("Where", moves=True)
-def _where(n: Call, condition: Any, x: Any, y: Any) -> Any:
+def _where(n: NodeCall, condition: Any, x: Any, y: Any) -> Any:
     return op.where(condition, x, y)
 
 
 @rule("IsInf")
-def _isinf(n: Call, x: Any) -> Any:
+def _isinf(n: NodeCall, x: Any) -> Any:
     found = op.isinf(x)
     if not n.get("detect_positive", 1):
         found = op.logical_and(found, op.lt(x, 0))
@@ -128,7 +128,7 @@ def _isinf(n: Call, x: Any) -> Any:
 
 
 @rule("Clip")
-def _clip(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+def _clip(n: NodeCall, x: Any, low: Any = None, high: Any = None) -> Any:
     if n.version < 11:
         low, high = n.get("min"), n.get("max")
         low, high = (None if v is None else scalar_like(x, v) for v in (low, high))
@@ -140,50 +140,50 @@ def _clip(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 
 
 @rule("LeakyRelu")
-def _leaky_relu(n: Call, x: Any) -> Any:
+def _leaky_relu(n: NodeCall, x: Any) -> Any:
     return op.leaky_relu(x, n.get("alpha", 0.01))
 
 
 @rule("PRelu")
-def _prelu(n: Call, x: Any, slope: Any) -> Any:
+def _prelu(n: NodeCall, x: Any, slope: Any) -> Any:
     if n.version < 7 and len(slope.shape) == 1:
         slope = op.reshape(slope, (-1, *(1,) * (len(x.shape) - 2)))
     return op.where(op.lt(x, 0), op.mul(slope, x), x)
 
 
 @rule("Elu")
-def _elu(n: Call, x: Any) -> Any:
+def _elu(n: NodeCall, x: Any) -> Any:
     return op.elu(x, n.get("alpha", 1.0))
 
 
 @rule("Celu")
-def _celu(n: Call, x: Any) -> Any:
+def _celu(n: NodeCall, x: Any) -> Any:
     return op.celu(x, n.get("alpha", 1.0))
 
 
 @rule("Selu")
-def _selu(n: Call, x: Any) -> Any:
+def _selu(n: NodeCall, x: Any) -> Any:
     alpha, gamma = n.get("alpha", 1.67326319217681884765625), n.get("gamma", 1.05070102214813232)
     return op.mul(op.where(op.gt(x, 0), x, op.mul(alpha, op.expm1(op.minimum(x, 0)))), gamma)
 
 
 @rule("HardSigmoid")
-def _hard_sigmoid(n: Call, x: Any) -> Any:
+def _hard_sigmoid(n: NodeCall, x: Any) -> Any:
     return op.clip(op.add(op.mul(x, n.get("alpha", 0.2)), n.get("beta", 0.5)), 0, 1)
 
 
 @rule("Swish")
-def _swish(n: Call, x: Any) -> Any:
+def _swish(n: NodeCall, x: Any) -> Any:
     return op.mul(x, op.sigmoid(op.mul(x, n.get("alpha", 1.0))))
 
 
 @rule("ThresholdedRelu")
-def _thresholded_relu(n: Call, x: Any) -> Any:
+def _thresholded_relu(n: NodeCall, x: Any) -> Any:
     return op.where(op.gt(x, n.get("alpha", 1.0)), x, op.zeros_like(x))
 
 
 @rule("Shrink")
-def _shrink(n: Call, x: Any) -> Any:
+def _shrink(n: NodeCall, x: Any) -> Any:
     bias, width = n.get("bias", 0.0), n.get("lambd", 0.5)
     x = as_value(x)
     wide = op.cast(x, f32) if x.dtype.kind != "f" else x
@@ -192,30 +192,30 @@ def _shrink(n: Call, x: Any) -> Any:
 
 
 @rule("Gelu")
-def _gelu(n: Call, x: Any) -> Any:
+def _gelu(n: NodeCall, x: Any) -> Any:
     return op.gelu(x, n.get("approximate", "none"))
 
 
 @rule("Hardmax")
-def _hardmax(n: Call, x: Any) -> Any:
+def _hardmax(n: NodeCall, x: Any) -> Any:
     x, shape, axis = _normal_axis(n, x)
     most = op.argmax(x, axis=axis)
     return op.reshape(op.one_hot(most, x.shape[axis], x.dtype, axis=axis), shape)
 
 
 @rule("Softmax")
-def _softmax(n: Call, x: Any) -> Any:
+def _softmax(n: NodeCall, x: Any) -> Any:
     x, shape, axis = _normal_axis(n, x)
     return op.reshape(op.softmax(x, axis), shape)
 
 
 @rule("LogSoftmax")
-def _log_softmax(n: Call, x: Any) -> Any:
+def _log_softmax(n: NodeCall, x: Any) -> Any:
     x, shape, axis = _normal_axis(n, x)
     return op.reshape(op.log_softmax(x, axis), shape)
 
 
-def _normal_axis(n: Call, x: Any) -> tuple[Any, tuple[Any, ...], int]:
+def _normal_axis(n: NodeCall, x: Any) -> tuple[Any, tuple[Any, ...], int]:
     """The axis that sums to 1; before version 13 all axes from it on are one."""
     x = as_value(x)
     shape = tuple(x.shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.core.dtype import bool_, f32, i32
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import Call, host, rule
+from tessera.interop.onnx.rule import NodeCall, host, rule
 from tessera.interop.onnx.rules.contrib import _real, _rounded
 from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
 from tessera.interop.onnx.rules.pool import _average_pool, _max_pool
@@ -30,7 +30,7 @@ def _joined(x: Any) -> Any:
     return op.reshape(op.transpose(x, (0, 2, 1, 3)), (b, t, heads * size))
 
 
-def _attended(n: Call, q: Any, k: Any, v: Any, bias: Any, causal: bool) -> Any:
+def _attended(n: NodeCall, q: Any, k: Any, v: Any, bias: Any, causal: bool) -> Any:
     scale = n.get("scale", 0.0) or 1 / math.sqrt(int(q.shape[-1]))
     scores = op.mul(op.matmul(q, op.swapaxes(k, -1, -2)), scale)
     scores = scores if bias is None else op.add(scores, bias)
@@ -41,7 +41,7 @@ def _attended(n: Call, q: Any, k: Any, v: Any, bias: Any, causal: bool) -> Any:
     return op.matmul(op.softmax(scores, -1), v)
 
 
-def _mask_bias(n: Call, mask: Any, batch: int, keys: int) -> Any:
+def _mask_bias(n: NodeCall, mask: Any, batch: int, keys: int) -> Any:
     """A mask of keys (batch, keys), of pairs (batch, queries, keys) or of lengths (batch,) as a bias."""
     if mask is None:
         return None
@@ -67,7 +67,7 @@ def _present(past: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
 
 @rule("Attention", domain=_MS)
 def _attention(
-    n: Call, x: Any, w: Any, b: Any = None, mask: Any = None, past: Any = None, more: Any = None,
+    n: NodeCall, x: Any, w: Any, b: Any = None, mask: Any = None, past: Any = None, more: Any = None,
     length: Any = None,
 ) -> Any:  # fmt: skip
     """Self-attention with the weights of queries, keys and values in one matrix."""
@@ -76,7 +76,7 @@ def _attention(
     return _self_attention(n, y, mask, past, more)
 
 
-def _self_attention(n: Call, y: Any, mask: Any, past: Any, more: Any) -> Any:
+def _self_attention(n: NodeCall, y: Any, mask: Any, past: Any, more: Any) -> Any:
     if n.get("do_rotary", 0):
         raise OnnxError("do_rotary is not read; fuse the model without rotary embeddings")
     heads = n.need("num_heads")
@@ -92,7 +92,7 @@ def _self_attention(n: Call, y: Any, mask: Any, past: Any, more: Any) -> Any:
 
 @rule("QAttention", domain=_MS)
 def _qattention(
-    n: Call, x: Any, w: Any, b: Any, x_scale: Any, w_scale: Any, mask: Any = None, x_zero: Any = None,
+    n: NodeCall, x: Any, w: Any, b: Any, x_scale: Any, w_scale: Any, mask: Any = None, x_zero: Any = None,
     w_zero: Any = None, past: Any = None,
 ) -> Any:  # fmt: skip
     """The same with a quantised input and weights."""
@@ -102,7 +102,7 @@ def _qattention(
 
 @rule("MultiHeadAttention", domain=_MS)
 def _multi_head(
-    n: Call, q: Any, k: Any = None, v: Any = None, b: Any = None, mask: Any = None, more: Any = None,
+    n: NodeCall, q: Any, k: Any = None, v: Any = None, b: Any = None, mask: Any = None, more: Any = None,
     past_k: Any = None, past_v: Any = None,
 ) -> Any:  # fmt: skip
     """Attention of queries, keys and values (batch, length, width), or of all three packed."""
@@ -144,7 +144,7 @@ def _unpacked(q: Any) -> tuple[Any, Any, Any]:
 
 @rule("GroupQueryAttention", domain=_MS)
 def _group_query(
-    n: Call, q: Any, k: Any = None, v: Any = None, past_k: Any = None, past_v: Any = None,
+    n: NodeCall, q: Any, k: Any = None, v: Any = None, past_k: Any = None, past_v: Any = None,
     lengths: Any = None, total: Any = None, cos: Any = None, sin: Any = None,
 ) -> Any:  # fmt: skip
     """Causal attention whose keys and values serve groups of queries; all sequences are of one length."""
@@ -187,7 +187,7 @@ def _rotated(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
 
 
 @rule("RotaryEmbedding", domain=_MS)
-def _rotary(n: Call, x: Any, position: Any, cos: Any, sin: Any) -> Any:
+def _rotary(n: NodeCall, x: Any, position: Any, cos: Any, sin: Any) -> Any:
     """Rotary embeddings at positions: (1,) where the first one stands, or (batch, length)."""
     x, position = as_value(x), as_value(position)
     flat = x.ndim == 3
@@ -205,7 +205,7 @@ def _rotary(n: Call, x: Any, position: Any, cos: Any, sin: Any) -> Any:
 
 @rule("EmbedLayerNormalization", domain=_MS)
 def _embed(
-    n: Call, ids: Any, segments: Any, words: Any, places: Any, kinds: Any, gain: Any, beta: Any,
+    n: NodeCall, ids: Any, segments: Any, words: Any, places: Any, kinds: Any, gain: Any, beta: Any,
     mask: Any = None, position: Any = None,
 ) -> Any:  # fmt: skip
     """The embeddings of BERT: words, places and segments, normalised; and how many words are there."""
@@ -221,19 +221,19 @@ def _embed(
 
 
 @rule("SimplifiedLayerNormalization", domain=_MS)
-def _simplified(n: Call, x: Any, gain: Any) -> Any:
+def _simplified(n: NodeCall, x: Any, gain: Any) -> Any:
     return _rms_norm(n, x, gain)
 
 
 @rule("TransposeMatMul", domain=_MS)
-def _transposed_matmul(n: Call, a: Any, b: Any) -> Any:
+def _transposed_matmul(n: NodeCall, a: Any, b: Any) -> Any:
     a = op.swapaxes(a, -1, -2) if n.get("transA", 0) else a
     b = op.swapaxes(b, -1, -2) if n.get("transB", 0) else b
     return op.mul(op.matmul(a, b), n.get("alpha", 1.0))
 
 
 @rule("FusedGemm", domain=_MS)
-def _fused_gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
+def _fused_gemm(n: NodeCall, a: Any, b: Any, c: Any = None) -> Any:
     a = op.transpose(a) if n.get("transA", 0) else a
     b = op.transpose(b) if n.get("transB", 0) else b
     y = op.mul(op.matmul(a, b), n.get("alpha", 1.0))
@@ -250,7 +250,13 @@ def _fused_gemm(n: Call, a: Any, b: Any, c: Any = None) -> Any:
 
 @rule("MatMulNBits", domain=_MS)
 def _blocked_matmul(
-    n: Call, a: Any, b: Any, scales: Any, zeros: Any = None, groups: Any = None, bias: Any = None
+    n: NodeCall,
+    a: Any,
+    b: Any,
+    scales: Any,
+    zeros: Any = None,
+    groups: Any = None,
+    bias: Any = None,
 ) -> Any:
     """A product with weights (n, k) of few bits, packed in blocks along k with a scale for each."""
     k, width, bits, block = (n.need(w) for w in ("K", "N", "bits", "block_size"))
@@ -287,7 +293,7 @@ def _unpack(b: Any, bits: int) -> Any:
 
 @rule("QLinearAveragePool", domain=_MS)
 def _qlinear_average(
-    n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
+    n: NodeCall, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
 ) -> Any:
     y = _real(x, x_scale, x_zero)
     last = bool(n.get("channels_last", 0))
@@ -297,14 +303,14 @@ def _qlinear_average(
 
 
 @rule("NhwcMaxPool", domain=_MS)
-def _last_max(n: Call, x: Any) -> Any:
+def _last_max(n: NodeCall, x: Any) -> Any:
     y = _max_pool(n, op.moveaxis(x, -1, 1))
     return op.moveaxis(y[0] if isinstance(y, tuple) else y, 1, -1)
 
 
 @rule("QLinearSoftmax", domain=_MS)
 def _qlinear_softmax(
-    n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
+    n: NodeCall, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
 ) -> Any:
     y = _real(x, x_scale, x_zero)
     axis = n.get("axis", -1)
@@ -318,7 +324,7 @@ def _qlinear_softmax(
 
 @rule("QLinearWhere", domain=_MS)
 def _qlinear_where(
-    n: Call, c: Any, x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, scale: Any,
+    n: NodeCall, c: Any, x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, scale: Any,
     zero: Any = None,
 ) -> Any:  # fmt: skip
     picked = op.where(op.cast(c, bool_), _real(x, x_scale, x_zero), _real(y, y_scale, y_zero))
@@ -326,12 +332,14 @@ def _qlinear_where(
 
 
 @rule("QLinearReduceMean", domain=_MS)
-def _qlinear_mean(n: Call, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None) -> Any:
+def _qlinear_mean(
+    n: NodeCall, x: Any, x_scale: Any, x_zero: Any, scale: Any, zero: Any = None
+) -> Any:
     y = _real(x, x_scale, x_zero)
     axes = tuple(n.get("axes") or range(y.ndim))
     return _rounded(op.mean(y, axes, bool(n.get("keepdims", 1))), scale, zero, x)
 
 
 @rule("Inverse", domain=_MS)
-def _inverse(n: Call, x: Any) -> Any:
+def _inverse(n: NodeCall, x: Any) -> Any:
     return op.inv(x)

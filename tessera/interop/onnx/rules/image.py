@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.core.dtype import f32, i64
 from tessera.interop.onnx.model import Array, OnnxError
-from tessera.interop.onnx.rule import Call, axes_of, host, integers, one, rule
+from tessera.interop.onnx.rule import NodeCall, axes_of, host, integers, one, rule
 from tessera.ir.graph.ir import concrete
 from tessera.lang import op
 from tessera.ops.define import as_value
@@ -20,7 +20,7 @@ from tessera.ops.resize import weighted_sums
 
 
 @rule("Upsample")
-def _upsample(n: Call, x: Any, scales: Any = None) -> Any:
+def _upsample(n: NodeCall, x: Any, scales: Any = None) -> Any:
     given = n.get("scales") if scales is None else host(scales, "scales").reshape(-1)
     factors = [float(s) for s in given]
     sizes = [math.floor(int(s) * f) for s, f in zip(x.shape, factors, strict=True)]
@@ -34,7 +34,7 @@ def _upsample(n: Call, x: Any, scales: Any = None) -> Any:
 class _Options:
     """What Resize says beside its mode."""
 
-    def __init__(self, n: Call | None = None):
+    def __init__(self, n: NodeCall | None = None):
         self.cubic = -0.75 if n is None else n.get("cubic_coeff_a", -0.75)
         self.exclude = bool(n and n.get("exclude_outside", 0))
         self.antialias = bool(n and n.get("antialias", 0))
@@ -42,7 +42,7 @@ class _Options:
 
 
 @rule("Resize")
-def _resize(n: Call, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+def _resize(n: NodeCall, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
     x = as_value(x)
     if n.version < 11:
         return _upsample(n, x, roi)
@@ -69,7 +69,9 @@ def _resize(n: Call, x: Any, roi: Any = None, scales: Any = None, sizes: Any = N
     return op.where(outside, op.full((), n.get("extrapolation_value", 0.0), x.dtype), x)
 
 
-def _scales(n: Call, lengths: list[int], scales: Any, sizes: Any) -> tuple[list[float], list[int]]:
+def _scales(
+    n: NodeCall, lengths: list[int], scales: Any, sizes: Any
+) -> tuple[list[float], list[int]]:
     """The scale and the new size of each axis."""
     given = None if scales is None else [float(s) for s in host(scales, "scales").reshape(-1)]
     if given:
@@ -164,7 +166,7 @@ def _cubic(d: Array, a: float) -> Array:
 
 
 @rule("GridSample")
-def _grid_sample(n: Call, x: Any, grid: Any) -> Any:
+def _grid_sample(n: NodeCall, x: Any, grid: Any) -> Any:
     """Elements of x at coordinates from -1 to 1, the last axis first."""
     x, grid = as_value(x), as_value(grid)
     rank = x.ndim - 2
@@ -242,7 +244,7 @@ def _picked(x: Any, places: list[Any]) -> Any:
 
 
 @rule("AffineGrid")
-def _affine_grid(n: Call, theta: Any, size: Any) -> Any:
+def _affine_grid(n: NodeCall, theta: Any, size: Any) -> Any:
     """Coordinates of the places of an image under an affine map."""
     theta = as_value(theta)
     sizes = integers(size, "size")[2:]
@@ -262,7 +264,7 @@ def _affine_grid(n: Call, theta: Any, size: Any) -> Any:
 
 
 @rule("RoiAlign")
-def _roi_align(n: Call, x: Any, rois: Any, batch: Any) -> Any:
+def _roi_align(n: NodeCall, x: Any, rois: Any, batch: Any) -> Any:
     """Means or maxima of samples in the bins of boxes."""
     x, rois = as_value(x), as_value(rois)
     half = n.get("coordinate_transformation_mode", "half_pixel") == "half_pixel" and n.version >= 16
@@ -290,7 +292,7 @@ def _roi_align(n: Call, x: Any, rois: Any, batch: Any) -> Any:
 
 
 @rule("MaxRoiPool")
-def _max_roi_pool(n: Call, x: Any, rois: Any) -> Any:
+def _max_roi_pool(n: NodeCall, x: Any, rois: Any) -> Any:
     """The largest element in each bin of boxes (image, x1, y1, x2, y2); 0 in a bin without elements."""
     x, rois = as_value(x), as_value(rois)
     scale, bins = n.get("spatial_scale", 1.0), n.need("pooled_shape")
@@ -376,7 +378,7 @@ def _corners(x: Any, batch: Any, y: Any, u: Any, shape: Any) -> list[Any]:
 
 @rule("NonMaxSuppression", host=True)
 def _non_max_suppression(
-    n: Call, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None
+    n: NodeCall, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None
 ) -> Any:
     """Boxes of each class, best first, less those that overlap a better one."""
     limit = 0 if most is None else int(one(most, "max_output_boxes_per_class"))
@@ -420,7 +422,9 @@ def _suppressed(
 
 
 @rule("DeformConv")
-def _deform_conv(n: Call, x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None) -> Any:
+def _deform_conv(
+    n: NodeCall, x: Any, w: Any, offset: Any, bias: Any = None, mask: Any = None
+) -> Any:
     """A convolution whose samples are moved by offsets, bilinear between the elements of x."""
     x, w, offset = as_value(x), as_value(w), as_value(offset)
     batch, channels, height, width = map(int, x.shape)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.core.dtype import i64
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import NodeCall, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
 
-def _negative_log_likelihood(n: Call, logp: Any, target: Any, weight: Any) -> Any:
+def _negative_log_likelihood(n: NodeCall, logp: Any, target: Any, weight: Any) -> Any:
     """Minus the log-probability of each target, weighted and reduced."""
     logp = as_value(logp)
     target = op.cast(target, i64)
@@ -33,11 +33,11 @@ def _negative_log_likelihood(n: Call, logp: Any, target: Any, weight: Any) -> An
 
 
 @rule("NegativeLogLikelihoodLoss")
-def _nll(n: Call, x: Any, target: Any, weight: Any = None) -> Any:
+def _nll(n: NodeCall, x: Any, target: Any, weight: Any = None) -> Any:
     return _negative_log_likelihood(n, x, target, weight)
 
 
 @rule("SoftmaxCrossEntropyLoss")
-def _softmax_cross_entropy(n: Call, x: Any, target: Any, weight: Any = None) -> Any:
+def _softmax_cross_entropy(n: NodeCall, x: Any, target: Any, weight: Any = None) -> Any:
     logp = op.log_softmax(x, 1)
     return _negative_log_likelihood(n, logp, target, weight), logp

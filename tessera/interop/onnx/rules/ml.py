@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.core.dtype import f32, i64
 from tessera.interop.onnx.model import STRING, Array, OnnxError
-from tessera.interop.onnx.rule import Call, is_text, rule
+from tessera.interop.onnx.rule import NodeCall, is_text, rule
 from tessera.interop.onnx.rules.text import strings
 from tessera.lang import op
 from tessera.ops.define import as_value
@@ -17,25 +17,25 @@ _ML = "ai.onnx.ml"
 
 
 @rule("ArrayFeatureExtractor", domain=_ML, moves=True)
-def _extract(n: Call, x: Any, indices: Any) -> Any:
+def _extract(n: NodeCall, x: Any, indices: Any) -> Any:
     found = op.take(x, op.reshape(indices, (-1,)), -1)
     return op.reshape(found, (1, -1)) if len(x.shape) == 1 else found
 
 
 @rule("Binarizer", domain=_ML)
-def _binarize(n: Call, x: Any) -> Any:
+def _binarize(n: NodeCall, x: Any) -> Any:
     x = as_value(x)
     return op.cast(op.gt(x, n.get("threshold", 0.0)), x.dtype)
 
 
 @rule("Scaler", domain=_ML)
-def _scale(n: Call, x: Any) -> Any:
+def _scale(n: NodeCall, x: Any) -> Any:
     offset, scale = (np.array(n.get(a, [d]), np.float32) for a, d in (("offset", 0), ("scale", 1)))
     return op.mul(op.sub(op.cast(x, f32), offset), scale)
 
 
 @rule("Normalizer", domain=_ML)
-def _normalize(n: Call, x: Any) -> Any:
+def _normalize(n: NodeCall, x: Any) -> Any:
     wide = op.cast(x, f32)
     how = n.get("norm", "MAX")
     if how == "MAX":
@@ -48,7 +48,7 @@ def _normalize(n: Call, x: Any) -> Any:
 
 
 @rule("Imputer", domain=_ML)
-def _impute(n: Call, x: Any) -> Any:
+def _impute(n: NodeCall, x: Any) -> Any:
     x = as_value(x)
     floats = x.dtype.kind == "f"
     values = n.get("imputed_value_floats" if floats else "imputed_value_int64s")
@@ -58,12 +58,12 @@ def _impute(n: Call, x: Any) -> Any:
 
 
 @rule("FeatureVectorizer", domain=_ML)
-def _join(n: Call, *xs: Any) -> Any:
+def _join(n: NodeCall, *xs: Any) -> Any:
     return op.concat([op.cast(op.reshape(x, (x.shape[0], -1)), f32) for x in xs], 1)
 
 
 @rule("OneHotEncoder", domain=_ML, host=True)
-def _one_hot(n: Call, x: Any) -> Any:
+def _one_hot(n: NodeCall, x: Any) -> Any:
     words = n.get("cats_strings")
     cats = np.array(words, object) if words else np.array(n.get("cats_int64s"), np.int64)
     hot = x[..., None] == cats
@@ -73,7 +73,7 @@ def _one_hot(n: Call, x: Any) -> Any:
 
 
 @rule("LabelEncoder", domain=_ML, host=True)
-def _encode(n: Call, x: Any) -> Any:
+def _encode(n: NodeCall, x: Any) -> Any:
     """Elements replaced by a table of keys and values."""
     names = ("keys_tensor", "keys_strings", "keys_int64s", "keys_floats")
     keys = next((n.get(k) for k in names if n.get(k) is not None), None)
@@ -98,7 +98,7 @@ def _key(k: Any) -> Any:
     return "nan" if isinstance(value, float) and np.isnan(value) else value
 
 
-def _default(n: Call, kind: str) -> tuple[Any, Any]:
+def _default(n: NodeCall, kind: str) -> tuple[Any, Any]:
     if kind == "tensor":
         given = n.get("default_tensor")
         sample = np.asarray(n.get("values_tensor"))
@@ -112,7 +112,7 @@ def _default(n: Call, kind: str) -> tuple[Any, Any]:
     return n.get("default_float", -0.0), np.float32
 
 
-def _by_classes(n: Call, x: Any) -> Any:
+def _by_classes(n: NodeCall, x: Any) -> Any:
     classes = n.need("classes_strings")
     if is_text(x):
         default, table = n.get("default_int64", -1), {c: i for i, c in enumerate(classes)}
@@ -123,7 +123,7 @@ def _by_classes(n: Call, x: Any) -> Any:
 
 
 @rule("ZipMap", domain=_ML, host=True)
-def _zip_map(n: Call, x: Array) -> Any:
+def _zip_map(n: NodeCall, x: Array) -> Any:
     """A dictionary for each row: what a classifier says of each class."""
     labels = n.get("classlabels_strings") or n.get("classlabels_int64s") or []
     rows = x.reshape(1, -1) if x.ndim == 1 else x
@@ -133,7 +133,7 @@ def _zip_map(n: Call, x: Array) -> Any:
 
 
 @rule("DictVectorizer", domain=_ML, fold=False)
-def _vectorize(n: Call, x: Any) -> Any:
+def _vectorize(n: NodeCall, x: Any) -> Any:
     """A dictionary as a row, 0 where it has no entry."""
     if not isinstance(x, dict):
         raise OnnxError(f"input 0 is {type(x).__name__}, expected a dictionary")
@@ -145,7 +145,7 @@ def _vectorize(n: Call, x: Any) -> Any:
 
 
 @rule("CastMap", domain=_ML, fold=False)
-def _cast_map(n: Call, x: Any) -> Any:
+def _cast_map(n: NodeCall, x: Any) -> Any:
     """The values of a dictionary in the order of its keys, which are places where the map is sparse."""
     if not isinstance(x, dict):
         raise OnnxError(f"input 0 is {type(x).__name__}, expected a dictionary")
@@ -163,7 +163,7 @@ def _cast_map(n: Call, x: Any) -> Any:
 
 
 @rule("CategoryMapper", domain=_ML, host=True)
-def _category(n: Call, x: Array) -> Any:
+def _category(n: NodeCall, x: Array) -> Any:
     """Text as whole numbers, or the other way round."""
     names, codes = n.need("cats_strings"), n.need("cats_int64s")
     if len(names) != len(codes):
@@ -196,7 +196,7 @@ def _post(scores: Any, how: str) -> Any:
 
 
 @rule("LinearRegressor", domain=_ML)
-def _linear_regressor(n: Call, x: Any) -> Any:
+def _linear_regressor(n: NodeCall, x: Any) -> Any:
     targets = n.get("targets", 1)
     w = np.array(n.need("coefficients"), np.float32).reshape(targets, -1)
     y = op.matmul(op.cast(x, f32), w.T)
@@ -206,7 +206,7 @@ def _linear_regressor(n: Call, x: Any) -> Any:
 
 
 @rule("LinearClassifier", domain=_ML, fold=False)
-def _linear_classifier(n: Call, x: Any) -> Any:
+def _linear_classifier(n: NodeCall, x: Any) -> Any:
     intercepts = np.array(n.get("intercepts", [0.0]), np.float32)
     # Coefficients past those of the columns that x has are not read, as in onnxruntime.
     columns = int(as_value(x).shape[-1])

@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from tessera.core.dtype import f32
-from tessera.interop.onnx.rule import Call, at_once, axis_of, rule
+from tessera.interop.onnx.rule import NodeCall, at_once, axis_of, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
 
 @rule("BatchNormalization")
-def _batch_norm(n: Call, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
+def _batch_norm(n: NodeCall, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
     x = as_value(x)
     eps = n.get("epsilon", 1e-5)
     training = n.get("training_mode", 0) if n.version >= 14 else n.version >= 7 and n.outputs > 1
@@ -37,12 +37,12 @@ def _per_channel(v: Any, rank: int) -> Any:
 
 
 @rule("InstanceNormalization")
-def _instance_norm(n: Call, x: Any, scale: Any, bias: Any) -> Any:
+def _instance_norm(n: NodeCall, x: Any, scale: Any, bias: Any) -> Any:
     return op.instancenorm(x, scale, bias, n.get("epsilon", 1e-5))
 
 
 @rule("GroupNormalization")
-def _group_norm(n: Call, x: Any, scale: Any, bias: Any) -> Any:
+def _group_norm(n: NodeCall, x: Any, scale: Any, bias: Any) -> Any:
     x = as_value(x)
     groups = n.need("num_groups")
     each = x.shape[1] // groups
@@ -59,7 +59,7 @@ def _group_norm(n: Call, x: Any, scale: Any, bias: Any) -> Any:
 
 
 @rule("LayerNormalization")
-def _layer_norm(n: Call, x: Any, scale: Any, bias: Any = None) -> Any:
+def _layer_norm(n: NodeCall, x: Any, scale: Any, bias: Any = None) -> Any:
     x = as_value(x)
     axis, eps = axis_of(n.get("axis", -1), x.ndim), n.get("epsilon", 1e-5)
     if axis == x.ndim - 1 and n.outputs == 1 and len(scale.shape) == 1 and x.dtype.bits >= 32:
@@ -75,7 +75,7 @@ def _layer_norm(n: Call, x: Any, scale: Any, bias: Any = None) -> Any:
 
 
 @rule("RMSNormalization")
-def _rms_norm(n: Call, x: Any, scale: Any) -> Any:
+def _rms_norm(n: NodeCall, x: Any, scale: Any) -> Any:
     x = as_value(x)
     axis, eps = axis_of(n.get("axis", -1), x.ndim), n.get("epsilon", 1e-5)
     wide = op.cast(x, f32) if x.dtype.bits < 32 else x
@@ -85,19 +85,19 @@ def _rms_norm(n: Call, x: Any, scale: Any) -> Any:
 
 
 @rule("SimplifiedLayerNormalization")
-def _simplified(n: Call, x: Any, scale: Any) -> Any:
+def _simplified(n: NodeCall, x: Any, scale: Any) -> Any:
     return _rms_norm(n, x, scale)
 
 
 @rule("MeanVarianceNormalization")
-def _mvn(n: Call, x: Any) -> Any:
+def _mvn(n: NodeCall, x: Any) -> Any:
     axes = tuple(n.get("axes", [0, 2, 3]))
     centred = op.sub(x, op.mean(x, axes, True))
     return op.div(centred, op.add(op.sqrt(op.mean(op.square(centred), axes, True)), 1e-9))
 
 
 @rule("LRN")
-def _lrn(n: Call, x: Any) -> Any:
+def _lrn(n: NodeCall, x: Any) -> Any:
     """Each element over a power of the squares of its neighbours in the axis of channels."""
     x = as_value(x)
     size = n.need("size")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import Call, integers, rule
+from tessera.interop.onnx.rule import NodeCall, integers, rule
 from tessera.interop.onnx.rules.contraction import window
 from tessera.lang import op
 from tessera.ops.define import as_value
 
 
-def _over(n: Call, x: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
+def _over(n: NodeCall, x: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
     """The window and its parameters, with the overhang of ceil_mode after the padding."""
     size = tuple(n.need("kernel_shape"))
     if len(size) != len(x.shape) - 2:
@@ -22,7 +22,7 @@ def _over(n: Call, x: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
     return size, window(n, x.shape[2:], size)
 
 
-def _overhang(n: Call, x: Any, size: Any, p: dict[str, Any]) -> list[int]:
+def _overhang(n: NodeCall, x: Any, size: Any, p: dict[str, Any]) -> list[int]:
     """What ceil_mode adds after each axis, so that a last window that begins inside fits."""
     out = []
     for k, (low, high) in enumerate(p["padding"]):
@@ -44,7 +44,7 @@ def _windows(x: Any, size: Any, p: dict[str, Any], extra: Any, fill: Any) -> Any
 
 
 @rule("MaxPool")
-def _max_pool(n: Call, x: Any) -> Any:
+def _max_pool(n: NodeCall, x: Any) -> Any:
     x = as_value(x)
     size, p = _over(n, x)
     spans = [(k - 1) * d + 1 for k, d in zip(size, p["dilation"], strict=True)]
@@ -81,7 +81,7 @@ def _numbered(shape: Any, columns_first: int) -> Any:
 
 
 @rule("AveragePool")
-def _average_pool(n: Call, x: Any) -> Any:
+def _average_pool(n: NodeCall, x: Any) -> Any:
     x = as_value(x)
     size, p = _over(n, x)
     include = bool(n.get("count_include_pad", 0))
@@ -102,7 +102,7 @@ def _average_pool(n: Call, x: Any) -> Any:
 
 
 @rule("LpPool")
-def _lp_pool(n: Call, x: Any) -> Any:
+def _lp_pool(n: NodeCall, x: Any) -> Any:
     x = as_value(x)
     size, p = _over(n, x)
     power = n.get("p", 2)
@@ -111,24 +111,24 @@ def _lp_pool(n: Call, x: Any) -> Any:
 
 
 @rule("GlobalAveragePool")
-def _global_average_pool(n: Call, x: Any) -> Any:
+def _global_average_pool(n: NodeCall, x: Any) -> Any:
     return op.global_avg_pool(x)
 
 
 @rule("GlobalMaxPool")
-def _global_max_pool(n: Call, x: Any) -> Any:
+def _global_max_pool(n: NodeCall, x: Any) -> Any:
     return op.global_max_pool(x)
 
 
 @rule("GlobalLpPool")
-def _global_lp_pool(n: Call, x: Any) -> Any:
+def _global_lp_pool(n: NodeCall, x: Any) -> Any:
     power = n.get("p", 2)
     axes = tuple(range(2, len(x.shape)))
     return op.pow(op.sum(op.pow(op.abs(x), float(power)), axes, True), 1.0 / power)
 
 
 @rule("MaxUnpool")
-def _max_unpool(n: Call, x: Any, indices: Any, shape: Any = None) -> Any:
+def _max_unpool(n: NodeCall, x: Any, indices: Any, shape: Any = None) -> Any:
     """Elements put back where their indices say in the tensor that was pooled, zeros elsewhere."""
     x = as_value(x)
     size = n.need("kernel_shape")

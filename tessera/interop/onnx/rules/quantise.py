@@ -9,7 +9,7 @@ import numpy as np
 from tessera.core.dtype import as_dtype, f32, i32, u8
 from tessera.interop.onnx.model import DTYPES, OnnxError
 from tessera.interop.onnx.rule import (
-    Call,
+    NodeCall,
     axis_of,
     host,
     is_foreign,
@@ -40,7 +40,7 @@ def _number(x: Any) -> Any:
     return x.astype(np.float32) if is_foreign(x) else x
 
 
-def _along(v: Any, x: Any, n: Call) -> Any:
+def _along(v: Any, x: Any, n: NodeCall) -> Any:
     """A scale or zero point in a shape that broadcasts with x."""
     v = as_value(_number(v))
     rank = len(x.shape)
@@ -59,7 +59,7 @@ def _along(v: Any, x: Any, n: Call) -> Any:
 
 
 @rule("QuantizeLinear")
-def _quantize(n: Call, x: Any, scale: Any, zero: Any = None) -> Any:
+def _quantize(n: NodeCall, x: Any, scale: Any, zero: Any = None) -> Any:
     to = DTYPES[n.get("output_dtype") or 2] if zero is None else numpy_dtype(zero)
     x, by = as_value(_number(x)), _along(scale, x, n)
     precision = n.get("precision", 0)
@@ -82,7 +82,7 @@ def _quantize(n: Call, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 @rule("DequantizeLinear")
-def _dequantize(n: Call, x: Any, scale: Any, zero: Any = None) -> Any:
+def _dequantize(n: NodeCall, x: Any, scale: Any, zero: Any = None) -> Any:
     to = DTYPES[n.get("output_dtype") or 0] if n.get("output_dtype") else numpy_dtype(scale)
     wide = op.cast(_number(x), f32)
     if zero is not None and bounds(numpy_dtype(x)) is not None:
@@ -91,7 +91,7 @@ def _dequantize(n: Call, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 @rule("DynamicQuantizeLinear")
-def _dynamic_quantize(n: Call, x: Any) -> Any:
+def _dynamic_quantize(n: NodeCall, x: Any) -> Any:
     high, low = op.maximum(op.max(x), 0.0), op.minimum(op.min(x), 0.0)
     spread = op.sub(high, low)
     scale = op.div(op.where(op.eq(spread, 0), 1.0, spread), 255.0)
@@ -112,7 +112,7 @@ def _requantized(y: Any, scale: Any, zero: Any, to: Any) -> Any:
 
 @rule("QLinearMatMul")
 def _qlinear_matmul(
-    n: Call, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any,
+    n: NodeCall, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any,
     y_zero: Any,
 ) -> Any:  # fmt: skip
     y = (
@@ -142,7 +142,7 @@ def _by_row(scale: Any, axis: int, rank: int) -> Any:
 
 @rule("QLinearConv")
 def _qlinear_conv(
-    n: Call, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any,
+    n: NodeCall, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any,
     y_zero: Any, bias: Any = None,
 ) -> Any:  # fmt: skip
     p = window(n, x.shape[2:], w.shape[2:])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dtype import bool_
-from tessera.interop.onnx.rule import Call, axes_of, axis_of, integers, one, rule, tensor
+from tessera.interop.onnx.rule import NodeCall, axes_of, axis_of, integers, one, rule, tensor
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -29,7 +29,7 @@ _FOLDS: dict[str, Fold] = {
 
 
 def _enter(name: str, fold: Fold) -> None:
-    def run(n: Call, x: Any, axes: Any = None) -> Any:
+    def run(n: NodeCall, x: Any, axes: Any = None) -> Any:
         x = as_value(x)
         given = n.get("axes") if axes is None else integers(axes, "axes")
         if not given and n.get("noop_with_empty_axes", 0):
@@ -69,7 +69,7 @@ for _name, _fold in _FOLDS.items():
     _enter(_name, _fold)
 
 
-def _extreme(n: Call, x: Any, find: Callable[..., Any]) -> Any:
+def _extreme(n: NodeCall, x: Any, find: Callable[..., Any]) -> Any:
     x = as_value(x)
     axis = axis_of(n.get("axis", 0), x.ndim)
     keep = bool(n.get("keepdims", 1))
@@ -79,16 +79,16 @@ def _extreme(n: Call, x: Any, find: Callable[..., Any]) -> Any:
 
 
 @rule("ArgMax")
-def _argmax(n: Call, x: Any) -> Any:
+def _argmax(n: NodeCall, x: Any) -> Any:
     return _extreme(n, x, op.argmax)
 
 
 @rule("ArgMin")
-def _argmin(n: Call, x: Any) -> Any:
+def _argmin(n: NodeCall, x: Any) -> Any:
     return _extreme(n, x, op.argmin)
 
 
-def _running(n: Call, x: Any, axis: Any, scan: Callable[..., Any], start: int) -> Any:
+def _running(n: NodeCall, x: Any, axis: Any, scan: Callable[..., Any], start: int) -> Any:
     """A scan along an axis; exclusive ones leave the element itself out."""
     x = as_value(x)
     a = axis_of(int(one(axis, "axis")), x.ndim)
@@ -103,29 +103,29 @@ def _running(n: Call, x: Any, axis: Any, scan: Callable[..., Any], start: int) -
 
 
 @rule("CumSum")
-def _cumsum(n: Call, x: Any, axis: Any) -> Any:
+def _cumsum(n: NodeCall, x: Any, axis: Any) -> Any:
     return _running(n, x, axis, op.cumsum, 0)
 
 
 @rule("CumProd")
-def _cumprod(n: Call, x: Any, axis: Any) -> Any:
+def _cumprod(n: NodeCall, x: Any, axis: Any) -> Any:
     return _running(n, x, axis, op.cumprod, 1)
 
 
 @rule("TopK", sizes=True)
-def _topk(n: Call, x: Any, k: Any = None) -> Any:
+def _topk(n: NodeCall, x: Any, k: Any = None) -> Any:
     size = n.need("k") if k is None else one(k, "k")
     x = as_value(tensor(x))
     return tuple(op.topk(x, size, axis_of(n.get("axis", -1), x.ndim), bool(n.get("largest", 1))))
 
 
 @rule("Det")
-def _det(n: Call, x: Any) -> Any:
+def _det(n: NodeCall, x: Any) -> Any:
     return op.det(x)
 
 
 @rule("LpNormalization")
-def _lp_normalization(n: Call, x: Any) -> Any:
+def _lp_normalization(n: NodeCall, x: Any) -> Any:
     x = as_value(x)
     axis = axis_of(n.get("axis", -1), x.ndim)
     norm = (

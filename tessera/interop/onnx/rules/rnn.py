@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.core.dtype import i64
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import NodeCall, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -31,7 +31,7 @@ _ALPHA = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh"
 _BETA = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
 
 
-def _activations(n: Call, usual: list[str], directions: int) -> list[Activation]:
+def _activations(n: NodeCall, usual: list[str], directions: int) -> list[Activation]:
     """One function for each place where a cell applies one, for all directions."""
     names = [s.lower() for s in n.get("activations", usual * directions)]
     alphas, betas = list(n.get("activation_alpha", [])), list(n.get("activation_beta", []))
@@ -81,7 +81,7 @@ Step = Callable[[_Cell, Any, list[Any], list[Activation]], list[Any]]
 
 
 def _recurrent(
-    n: Call, x: Any, w: Any, r: Any, b: Any, lengths: Any, initial: list[Any], step: Step,
+    n: NodeCall, x: Any, w: Any, r: Any, b: Any, lengths: Any, initial: list[Any], step: Step,
     usual: list[str],
 ) -> Any:  # fmt: skip
     """Run a cell over time in each direction; the outputs of all times and the last states."""
@@ -128,7 +128,9 @@ def _over_time(
 
 
 @rule("RNN")
-def _rnn(n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> Any:
+def _rnn(
+    n: NodeCall, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None
+) -> Any:
     def step(c: _Cell, row: Any, state: list[Any], f: list[Activation]) -> list[Any]:
         return [f[0](op.add(row, c.recurrent(state[0])))]
 
@@ -136,7 +138,9 @@ def _rnn(n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h:
 
 
 @rule("GRU")
-def _gru(n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None) -> Any:
+def _gru(
+    n: NodeCall, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None
+) -> Any:
     before = n.get("linear_before_reset", 0)
 
     def step(c: _Cell, row: Any, state: list[Any], f: list[Activation]) -> list[Any]:
@@ -154,7 +158,7 @@ def _gru(n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h:
 
 @rule("LSTM")
 def _lstm(
-    n: Call, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
+    n: NodeCall, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
     c: Any = None, p: Any = None,
 ) -> Any:  # fmt: skip
     tied = n.get("input_forget", 0)

@@ -6,39 +6,39 @@ from typing import Any
 
 import numpy as np
 
-from tessera.interop.onnx.model import Graph, OnnxError
-from tessera.interop.onnx.rule import Call, axis_of, integers, is_foreign, one, rule
+from tessera.interop.onnx.model import OnnxError, OnnxGraph
+from tessera.interop.onnx.rule import NodeCall, axis_of, integers, is_foreign, one, rule
 from tessera.lang import op
 
 
 @rule("SequenceEmpty", fold=False)
-def _empty(n: Call) -> Any:
+def _empty(n: NodeCall) -> Any:
     return []
 
 
 @rule("SequenceConstruct", fold=False)
-def _construct(n: Call, *xs: Any) -> Any:
+def _construct(n: NodeCall, *xs: Any) -> Any:
     return list(xs)
 
 
 @rule("SequenceAt", fold=False)
-def _at(n: Call, xs: Any, i: Any) -> Any:
+def _at(n: NodeCall, xs: Any, i: Any) -> Any:
     return xs[_place(i, len(xs), len(xs) - 1)]
 
 
 @rule("SequenceLength", fold=False)
-def _length(n: Call, xs: Any) -> Any:
+def _length(n: NodeCall, xs: Any) -> Any:
     return np.array(len(xs), np.int64)
 
 
 @rule("SequenceInsert", fold=False)
-def _insert(n: Call, xs: Any, x: Any, i: Any = None) -> Any:
+def _insert(n: NodeCall, xs: Any, x: Any, i: Any = None) -> Any:
     k = len(xs) if i is None else _place(i, len(xs), len(xs))
     return [*xs[:k], x, *xs[k:]]
 
 
 @rule("SequenceErase", fold=False)
-def _erase(n: Call, xs: Any, i: Any = None) -> Any:
+def _erase(n: NodeCall, xs: Any, i: Any = None) -> Any:
     k = len(xs) - 1 if i is None else _place(i, len(xs), len(xs) - 1)
     return [*xs[:k], *xs[k + 1 :]]
 
@@ -51,7 +51,7 @@ def _place(i: Any, length: int, last: int) -> int:
 
 
 @rule("ConcatFromSequence", fold=False)
-def _concat(n: Call, xs: Any) -> Any:
+def _concat(n: NodeCall, xs: Any) -> Any:
     axis = n.need("axis")
     if any(map(is_foreign, xs)):
         return np.stack(xs, axis) if n.get("new_axis", 0) else np.concatenate(xs, axis)
@@ -59,7 +59,7 @@ def _concat(n: Call, xs: Any) -> Any:
 
 
 @rule("SplitToSequence", fold=False)
-def _split(n: Call, x: Any, parts: Any = None) -> Any:
+def _split(n: NodeCall, x: Any, parts: Any = None) -> Any:
     axis = axis_of(n.get("axis", 0), len(x.shape))
     size = int(x.shape[axis])
     if parts is None:
@@ -73,8 +73,8 @@ def _split(n: Call, x: Any, parts: Any = None) -> Any:
 
 
 @rule("SequenceMap", fold=False)
-def _map(n: Call, xs: Any, *more: Any) -> Any:
-    body: Graph = n.need("body")
+def _map(n: NodeCall, xs: Any, *more: Any) -> Any:
+    body: OnnxGraph = n.need("body")
     columns: list[list[Any]] = [[] for _ in body.outputs]
     for i, x in enumerate(xs):
         out = n.run(body, [x, *(m[i] if isinstance(m, list) else m for m in more)])
@@ -84,17 +84,17 @@ def _map(n: Call, xs: Any, *more: Any) -> Any:
 
 
 @rule("Optional", fold=False)
-def _optional(n: Call, x: Any = None) -> Any:
+def _optional(n: NodeCall, x: Any = None) -> Any:
     return x
 
 
 @rule("OptionalHasElement", fold=False)
-def _has(n: Call, x: Any = None) -> Any:
+def _has(n: NodeCall, x: Any = None) -> Any:
     return np.array(x is not None)
 
 
 @rule("OptionalGetElement", fold=False)
-def _get(n: Call, x: Any) -> Any:
+def _get(n: NodeCall, x: Any) -> Any:
     if x is None:
         raise OnnxError("the optional is empty")
     return x

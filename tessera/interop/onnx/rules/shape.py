@@ -12,7 +12,7 @@ from tessera.core.dtype import i64
 from tessera.interop.onnx import sizes as arithmetic
 from tessera.interop.onnx.model import DTYPES, OnnxError
 from tessera.interop.onnx.rule import (
-    Call,
+    NodeCall,
     Sizes,
     axes_of,
     axis_of,
@@ -30,12 +30,12 @@ from tessera.ops.define import as_value
 
 
 @rule("Identity", fold=False, moves=True, sizes=True)
-def _identity(n: Call, x: Any = None) -> Any:
+def _identity(n: NodeCall, x: Any = None) -> Any:
     return x
 
 
 @rule("Constant", fold=False)
-def _constant(n: Call) -> Any:
+def _constant(n: NodeCall) -> Any:
     for name in ("value", "sparse_value"):
         if name in n.node.attributes:
             return n.need(name)
@@ -59,18 +59,18 @@ def _text(strings: list[str]) -> Any:
 
 
 @rule("Shape", fold=False, sizes=True)
-def _shape(n: Call, x: Any) -> Any:
+def _shape(n: NodeCall, x: Any) -> Any:
     sizes = shape_of(x)[slice(n.get("start", 0), n.get("end"))]
     return arithmetic.made(sizes) if sizes else np.zeros(0, np.int64)
 
 
 @rule("Size", fold=False)
-def _size(n: Call, x: Any) -> Any:
+def _size(n: NodeCall, x: Any) -> Any:
     return arithmetic.made(product(shape_of(x)))
 
 
 @rule("Reshape", moves=True, sizes=True)
-def _reshape(n: Call, x: Any, shape: Any = None) -> Any:
+def _reshape(n: NodeCall, x: Any, shape: Any = None) -> Any:
     want = n.need("shape") if shape is None else integers(shape, "shape")
     x, kept = tensor(x), shape_of(x)
     if not n.get("allowzero", 0):
@@ -79,7 +79,7 @@ def _reshape(n: Call, x: Any, shape: Any = None) -> Any:
 
 
 @rule("Flatten", moves=True)
-def _flatten(n: Call, x: Any) -> Any:
+def _flatten(n: NodeCall, x: Any) -> Any:
     shape = shape_of(x)
     axis = n.get("axis", 1)
     axis = axis + len(shape) if axis < 0 else axis
@@ -87,7 +87,7 @@ def _flatten(n: Call, x: Any) -> Any:
 
 
 @rule("Squeeze", moves=True)
-def _squeeze(n: Call, x: Any, axes: Any = None) -> Any:
+def _squeeze(n: NodeCall, x: Any, axes: Any = None) -> Any:
     given = n.get("axes") if axes is None else integers(axes, "axes")
     shape = shape_of(x)
     chosen = (
@@ -97,7 +97,7 @@ def _squeeze(n: Call, x: Any, axes: Any = None) -> Any:
 
 
 @rule("Unsqueeze", moves=True)
-def _unsqueeze(n: Call, x: Any, axes: Any = None) -> Any:
+def _unsqueeze(n: NodeCall, x: Any, axes: Any = None) -> Any:
     given = n.need("axes") if axes is None else integers(axes, "axes")
     shape = list(shape_of(x))
     for a in sorted(axes_of(given, len(shape) + len(given))):
@@ -106,18 +106,18 @@ def _unsqueeze(n: Call, x: Any, axes: Any = None) -> Any:
 
 
 @rule("Transpose", moves=True)
-def _transpose(n: Call, x: Any) -> Any:
+def _transpose(n: NodeCall, x: Any) -> Any:
     perm = n.get("perm")
     return op.transpose(x, tuple(perm) if perm is not None else None)
 
 
 @rule("Concat", moves=True)
-def _concat(n: Call, *xs: Any) -> Any:
+def _concat(n: NodeCall, *xs: Any) -> Any:
     return op.concat(xs, n.get("axis", 1) if n.version < 4 else n.need("axis"))
 
 
 @rule("Split", moves=True, sizes=True)
-def _split(n: Call, x: Any, parts: Any = None) -> Any:
+def _split(n: NodeCall, x: Any, parts: Any = None) -> Any:
     x = tensor(x)
     axis = axis_of(n.get("axis", 0), len(x.shape))
     given = n.get("split") if parts is None else integers(parts, "split")
@@ -132,7 +132,7 @@ def _split(n: Call, x: Any, parts: Any = None) -> Any:
 
 @rule("Slice", moves=True, sizes=True)
 def _slice(
-    n: Call, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None
+    n: NodeCall, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None
 ) -> Any:
     x = tensor(x)
     if n.version < 10:
@@ -162,7 +162,7 @@ def _range(start: Any, stop: Any, step: Any, size: Any) -> slice:
 
 
 @rule("Expand", moves=True, sizes=True)
-def _expand(n: Call, x: Any, shape: Any) -> Any:
+def _expand(n: NodeCall, x: Any, shape: Any) -> Any:
     x, want = tensor(x), integers(shape, "shape")
     have = (1,) * (len(want) - len(x.shape)) + shape_of(x)
     want = [1] * (len(have) - len(want)) + want
@@ -171,12 +171,12 @@ def _expand(n: Call, x: Any, shape: Any) -> Any:
 
 
 @rule("Tile", moves=True, sizes=True)
-def _tile(n: Call, x: Any, repeats: Any, axis: Any = None) -> Any:
+def _tile(n: NodeCall, x: Any, repeats: Any, axis: Any = None) -> Any:
     return op.tile(tensor(x), tuple(integers(repeats, "repeats")))
 
 
 @rule("ConstantOfShape", sizes=True, fold=False)
-def _constant_of_shape(n: Call, shape: Any) -> Any:
+def _constant_of_shape(n: NodeCall, shape: Any) -> Any:
     value = n.get("value", np.zeros(1, np.float32)).reshape(-1)
     sizes = tuple(integers(shape, "shape"))
     if any(isinstance(s, Dim) for s in sizes):
@@ -191,14 +191,14 @@ def _filled(sizes: tuple[int, ...], value: Any, kind: np.dtype[Any]) -> Any:
 
 
 @rule("EyeLike")
-def _eye_like(n: Call, x: Any) -> Any:
+def _eye_like(n: NodeCall, x: Any) -> Any:
     kind = DTYPES[n.need("dtype")] if "dtype" in n.node.attributes else numpy_dtype(x)
     rows, columns = shape_of(x)
     return np.eye(int(rows), int(columns), n.get("k", 0)).astype(kind)
 
 
 @rule("Range", sizes=True)
-def _range_of(n: Call, start: Any, limit: Any, delta: Any) -> Any:
+def _range_of(n: NodeCall, start: Any, limit: Any, delta: Any) -> Any:
     if any(isinstance(x, Sizes) for x in (start, limit, delta)):
         a, b, s = (one(x, "a bound") for x in (start, limit, delta))
         return op.arange(a, b, s, i64)
@@ -213,12 +213,12 @@ def _range_of(n: Call, start: Any, limit: Any, delta: Any) -> Any:
 
 
 @rule("Gather", moves=True)
-def _gather(n: Call, x: Any, indices: Any) -> Any:
+def _gather(n: NodeCall, x: Any, indices: Any) -> Any:
     return op.take(x, indices, axis_of(n.get("axis", 0), len(x.shape)))
 
 
 @rule("GatherElements", moves=True)
-def _gather_elements(n: Call, x: Any, indices: Any) -> Any:
+def _gather_elements(n: NodeCall, x: Any, indices: Any) -> Any:
     """For each place of indices its element along an axis; other axes of x may be longer."""
     axis = axis_of(n.get("axis", 0), len(x.shape))
     return op.gather(x, *_places(x, indices, axis))
@@ -232,7 +232,7 @@ def _places(x: Any, indices: Any, axis: int) -> list[Any]:
 
 
 @rule("GatherND", moves=True)
-def _gather_nd(n: Call, x: Any, indices: Any) -> Any:
+def _gather_nd(n: NodeCall, x: Any, indices: Any) -> Any:
     batch = n.get("batch_dims", 0)
     return op.gather(x, *_tuples(x, indices, batch), axes=_first(indices, batch))
 
@@ -259,19 +259,19 @@ _HOW = {
 
 
 @rule("ScatterElements", "Scatter", moves=True)
-def _scatter_elements(n: Call, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_elements(n: NodeCall, x: Any, indices: Any, updates: Any) -> Any:
     axis = axis_of(n.get("axis", 0), len(x.shape))
     return _HOW[n.get("reduction", "none")](x, updates, *_places(x, indices, axis))
 
 
 @rule("ScatterND", moves=True)
-def _scatter_nd(n: Call, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_nd(n: NodeCall, x: Any, indices: Any, updates: Any) -> Any:
     how = _HOW[n.get("reduction", "none")]
     return how(x, updates, *_tuples(x, indices, 0), axes=_first(indices, 0))
 
 
 @rule("TensorScatter")
-def _tensor_scatter(n: Call, past: Any, update: Any, at: Any = None) -> Any:
+def _tensor_scatter(n: NodeCall, past: Any, update: Any, at: Any = None) -> Any:
     """Write rows of update along an axis of a cache, from a place for each element of the batch."""
     axis = axis_of(n.get("axis", -2), len(past.shape))
     past, update = as_value(past), as_value(update)
@@ -285,7 +285,7 @@ def _tensor_scatter(n: Call, past: Any, update: Any, at: Any = None) -> Any:
 
 
 @rule("OneHot", sizes=True)
-def _one_hot(n: Call, indices: Any, depth: Any, values: Any) -> Any:
+def _one_hot(n: NodeCall, indices: Any, depth: Any, values: Any) -> Any:
     size = one(depth, "depth")
     size = size if isinstance(size, Dim) else int(size)
     index = op.cast(tensor(indices), i64)
@@ -298,7 +298,7 @@ def _one_hot(n: Call, indices: Any, depth: Any, values: Any) -> Any:
 
 
 @rule("Pad", moves=True, sizes=True)
-def _pad(n: Call, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
+def _pad(n: NodeCall, x: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Any:
     x = tensor(x)
     rank = len(x.shape)
     if n.version < 11:
@@ -348,7 +348,7 @@ def _reflected(size: int, low: int, high: int, mode: str) -> Any:
 
 
 @rule("CenterCropPad", moves=True, sizes=True)
-def _center_crop_pad(n: Call, x: Any, shape: Any) -> Any:
+def _center_crop_pad(n: NodeCall, x: Any, shape: Any) -> Any:
     x, want = tensor(x), integers(shape, "shape")
     rank = len(x.shape)
     axes = axes_of(n.get("axes", range(rank)), rank)
@@ -366,7 +366,7 @@ def _center_crop_pad(n: Call, x: Any, shape: Any) -> Any:
 
 
 @rule("DepthToSpace")
-def _depth_to_space(n: Call, x: Any) -> Any:
+def _depth_to_space(n: NodeCall, x: Any) -> Any:
     b, c, h, w = shape_of(x)
     k = n.need("blocksize")
     if n.get("mode", "DCR") == "DCR":
@@ -377,7 +377,7 @@ def _depth_to_space(n: Call, x: Any) -> Any:
 
 
 @rule("SpaceToDepth")
-def _space_to_depth(n: Call, x: Any) -> Any:
+def _space_to_depth(n: NodeCall, x: Any) -> Any:
     b, c, h, w = shape_of(x)
     k = n.need("blocksize")
     split = op.reshape(x, (b, c, h // k, k, w // k, k))
@@ -389,13 +389,13 @@ def _space_to_depth(n: Call, x: Any) -> Any:
 
 
 @rule("Trilu", sizes=True)
-def _trilu(n: Call, x: Any, k: Any = None) -> Any:
+def _trilu(n: NodeCall, x: Any, k: Any = None) -> Any:
     offset = 0 if k is None else int(one(k, "k"))
     return (op.triu if n.get("upper", 1) else op.tril)(tensor(x), offset)
 
 
 @rule("ReverseSequence")
-def _reverse_sequence(n: Call, x: Any, lengths: Any) -> Any:
+def _reverse_sequence(n: NodeCall, x: Any, lengths: Any) -> Any:
     """Elements before each length in reverse order, along the axis of time."""
     time, batch = n.get("time_axis", 0), n.get("batch_axis", 1)
     shape = shape_of(x)
@@ -407,18 +407,18 @@ def _reverse_sequence(n: Call, x: Any, lengths: Any) -> Any:
 
 
 @rule("Compress", host=True, moves=True)
-def _compress(n: Call, x: Any, condition: Any) -> Any:
+def _compress(n: NodeCall, x: Any, condition: Any) -> Any:
     axis = n.get("axis")
     return np.compress(condition, x, axis)
 
 
 @rule("NonZero", host=True)
-def _nonzero(n: Call, x: Any) -> Any:
+def _nonzero(n: NodeCall, x: Any) -> Any:
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64)
 
 
 @rule("Unique", host=True)
-def _unique(n: Call, x: Any) -> Any:
+def _unique(n: NodeCall, x: Any) -> Any:
     axis = n.get("axis")
     y, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
@@ -432,7 +432,7 @@ def _unique(n: Call, x: Any) -> Any:
 
 
 @rule("Col2Im")
-def _col2im(n: Call, x: Any, image: Any, block: Any) -> Any:
+def _col2im(n: NodeCall, x: Any, image: Any, block: Any) -> Any:
     """Blocks of columns added up where they came from in the image."""
     size, window = integers(image, "image_shape"), integers(block, "block_shape")
     rank = len(size)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tessera.interop.onnx.model import DTYPES, Array
-from tessera.interop.onnx.rule import Call, axis_of, one, rule
+from tessera.interop.onnx.rule import NodeCall, axis_of, one, rule
 from tessera.lang import op
 from tessera.ops.define import as_value
 
 
 @rule("DFT")
-def _dft(n: Call, x: Any, length: Any = None, axis: Any = None) -> Any:
+def _dft(n: NodeCall, x: Any, length: Any = None, axis: Any = None) -> Any:
     """The discrete Fourier transform; complex numbers are pairs along the last axis."""
     x = as_value(x)
     given = n.get("axis", 1) if n.version < 20 else -2 if axis is None else int(one(axis, "axis"))
@@ -43,7 +43,7 @@ def _complex(x: Any) -> Any:
 
 
 @rule("STFT")
-def _stft(n: Call, x: Any, step: Any, window: Any = None, length: Any = None) -> Any:
+def _stft(n: NodeCall, x: Any, step: Any, window: Any = None, length: Any = None) -> Any:
     """Fourier transforms of windows of a signal (batch, length, 1 or 2); (batch, length) is real."""
     x = as_value(x)
     x = op.expand_dims(x, -1) if x.ndim == 2 else x
@@ -58,7 +58,7 @@ def _stft(n: Call, x: Any, step: Any, window: Any = None, length: Any = None) ->
     return _transform(frames, 2, None, False, bool(n.get("onesided", 1)))
 
 
-def _window(n: Call, size: Any, terms: tuple[float, ...]) -> Array:
+def _window(n: NodeCall, size: Any, terms: tuple[float, ...]) -> Array:
     """A sum of cosines over one period."""
     count = int(one(size, "size"))
     turn = np.arange(count) * 2 * np.pi / max(count if n.get("periodic", 1) else count - 1, 1)
@@ -67,22 +67,22 @@ def _window(n: Call, size: Any, terms: tuple[float, ...]) -> Array:
 
 
 @rule("HannWindow")
-def _hann(n: Call, size: Any) -> Any:
+def _hann(n: NodeCall, size: Any) -> Any:
     return _window(n, size, (0.5, -0.5))
 
 
 @rule("HammingWindow")
-def _hamming(n: Call, size: Any) -> Any:
+def _hamming(n: NodeCall, size: Any) -> Any:
     return _window(n, size, (25 / 46, -21 / 46))
 
 
 @rule("BlackmanWindow")
-def _blackman(n: Call, size: Any) -> Any:
+def _blackman(n: NodeCall, size: Any) -> Any:
     return _window(n, size, (0.42, -0.5, 0.08))
 
 
 @rule("MelWeightMatrix")
-def _mel_weights(n: Call, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
+def _mel_weights(n: NodeCall, bins: Any, length: Any, rate: Any, low: Any, high: Any) -> Any:
     """Triangles that are even on the mel scale, over the bins of a spectrum."""
     count, size = int(one(bins, "num_mel_bins")), int(one(length, "dft_length"))
     first, last = (2595 * math.log10(1 + float(one(e, "edge")) / 700) for e in (low, high))

@@ -8,7 +8,7 @@ import numpy as np
 
 from tessera.core.dtype import f32
 from tessera.interop.onnx.model import Array, OnnxError
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import NodeCall, rule
 from tessera.interop.onnx.rules.ml import _post, named
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
@@ -19,11 +19,11 @@ _ML = "ai.onnx.ml"
 _TINY = 1e-7  # what probabilities of pairs keep from 0 and 1
 
 
-def _numbers(n: Call, name: str) -> Array:
+def _numbers(n: NodeCall, name: str) -> Array:
     return np.array(n.get(name) or [], np.float32)
 
 
-def _kernels(n: Call, x: Value, vectors: Array, kind: str) -> Value:
+def _kernels(n: NodeCall, x: Value, vectors: Array, kind: str) -> Value:
     """How near each row is to each vector."""
     gamma, coef0, degree = [*map(float, n.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3]
     if kind == "RBF":
@@ -53,7 +53,7 @@ def _rows(data: Array, count: int, what: str) -> Array:
 
 
 @rule("SVMRegressor", domain=_ML)
-def _regressor(n: Call, x: Any) -> Any:
+def _regressor(n: NodeCall, x: Any) -> Any:
     x, coefficients, rho = _table(x), _numbers(n, "coefficients"), _numbers(n, "rho")
     count = int(n.get("n_supports", 0))
     if count:
@@ -70,7 +70,7 @@ def _regressor(n: Call, x: Any) -> Any:
 
 
 @rule("SVMClassifier", domain=_ML, fold=False)
-def _classifier(n: Call, x: Any) -> Any:
+def _classifier(n: NodeCall, x: Any) -> Any:
     labels = n.get("classlabels_strings") or n.get("classlabels_ints") or []
     x, how = _table(x), n.get("post_transform", "NONE")
     coefficients, rho = _numbers(n, "coefficients"), _numbers(n, "rho")
@@ -111,7 +111,7 @@ def _pair_weights(coefficients: Array, sizes: list[int], pairs: list[tuple[int, 
     return out
 
 
-def _answer(n: Call, labels: Any, scores: Value, best: Value, how: str, offsets: int) -> Any:
+def _answer(n: NodeCall, labels: Any, scores: Value, best: Value, how: str, offsets: int) -> Any:
     """Labels and scores; one score stands for two classes."""
     if int(scores.shape[1]) == 1 and offsets == 1 and len(labels) == 2:
         both = op.concat([op.neg(scores), scores], 1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.interop.onnx.model import Array, OnnxError
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import NodeCall, rule
 
 
 def strings(values: Any, shape: tuple[int, ...]) -> Array:
@@ -19,14 +19,14 @@ def strings(values: Any, shape: tuple[int, ...]) -> Array:
 
 
 @rule("StringConcat", host=True)
-def _concat(n: Call, a: Any, b: Any) -> Any:
+def _concat(n: NodeCall, a: Any, b: Any) -> Any:
     left, right = np.broadcast_arrays(a, b)
     joined = [x + y for x, y in zip(left.reshape(-1), right.reshape(-1), strict=True)]
     return strings(joined, left.shape)
 
 
 @rule("StringSplit", host=True)
-def _split(n: Call, x: Any) -> Any:
+def _split(n: NodeCall, x: Any) -> Any:
     delimiter, most = n.get("delimiter") or None, n.get("maxsplit", -1)
     parts = [s.split(delimiter, -1 if most is None else most) for s in x.reshape(-1)]
     width = max(map(len, parts), default=0)
@@ -36,7 +36,7 @@ def _split(n: Call, x: Any) -> Any:
 
 
 @rule("StringNormalizer", host=True)
-def _normalize(n: Call, x: Any) -> Any:
+def _normalize(n: NodeCall, x: Any) -> Any:
     """Words without stop words, in one case; one empty string when none is left."""
     action, exact = n.get("case_change_action", "NONE"), n.get("is_case_sensitive", 0)
     stop = set(n.get("stopwords", []))
@@ -49,7 +49,7 @@ def _normalize(n: Call, x: Any) -> Any:
 
 
 @rule("RegexFullMatch", host=True)
-def _match(n: Call, x: Any) -> Any:
+def _match(n: NodeCall, x: Any) -> Any:
     try:
         pattern = re.compile(n.need("pattern"))
     except re.error as e:
@@ -61,7 +61,7 @@ def _match(n: Call, x: Any) -> Any:
 
 
 @rule("TfIdfVectorizer", host=True)
-def _tfidf(n: Call, x: Any) -> Any:
+def _tfidf(n: NodeCall, x: Any) -> Any:
     """Counts of the n-grams of a pool, with skips between their elements."""
     shortest, longest = n.need("min_gram_length"), n.need("max_gram_length")
     skips, mode = n.need("max_skip_count"), n.need("mode")

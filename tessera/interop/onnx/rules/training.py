@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.interop.onnx.gradient import BODY, DOMAIN
-from tessera.interop.onnx.rule import Call, rule, tensor
+from tessera.interop.onnx.rule import NodeCall, rule, tensor
 from tessera.lang import op
 from tessera.lang.transforms import vjp
 from tessera.ops.define import as_value
@@ -22,7 +22,7 @@ def _each(xs: tuple[Any, ...], kinds: int, step: Callable[..., tuple[Any, ...]])
 
 
 @rule("Gradient", domain=_DOMAIN, fold=False)
-def _gradient(n: Call, *given: Any) -> Any:
+def _gradient(n: NodeCall, *given: Any) -> Any:
     """The gradients of y in each of xs, by reverse mode through the nodes between them."""
     count = len(n.need("xs"))
     rest = given[count:]
@@ -36,7 +36,7 @@ def _gradient(n: Call, *given: Any) -> Any:
 
 
 @rule("Adagrad", domain=_DOMAIN)
-def _adagrad(n: Call, rate: Any, steps: Any, *xs: Any) -> Any:
+def _adagrad(n: NodeCall, rate: Any, steps: Any, *xs: Any) -> Any:
     def step(x: Any, g: Any, h: Any) -> tuple[Any, ...]:
         decayed = op.div(
             rate, op.add(1.0, op.mul(op.cast(steps, "f32"), n.get("decay_factor", 0.0)))
@@ -50,7 +50,7 @@ def _adagrad(n: Call, rate: Any, steps: Any, *xs: Any) -> Any:
 
 
 @rule("Adam", domain=_DOMAIN)
-def _adam(n: Call, rate: Any, steps: Any, *xs: Any) -> Any:
+def _adam(n: NodeCall, rate: Any, steps: Any, *xs: Any) -> Any:
     alpha, beta = n.get("alpha", 0.9), n.get("beta", 0.999)
 
     def step(x: Any, g: Any, v: Any, h: Any) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ def _adam(n: Call, rate: Any, steps: Any, *xs: Any) -> Any:
 
 
 @rule("Momentum", domain=_DOMAIN)
-def _momentum(n: Call, rate: Any, steps: Any, *xs: Any) -> Any:
+def _momentum(n: NodeCall, rate: Any, steps: Any, *xs: Any) -> Any:
     alpha, beta = n.need("alpha"), n.need("beta")
 
     def step(x: Any, g: Any, v: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.core.dtype import f32
 from tessera.interop.onnx.model import Array, OnnxError
-from tessera.interop.onnx.rule import Call, rule
+from tessera.interop.onnx.rule import NodeCall, rule
 from tessera.interop.onnx.rules.ml import _post, named
 from tessera.lang import op
 from tessera.ops.define import as_value
@@ -98,7 +98,7 @@ def scores(forest: Forest, x: Any, how: str) -> Any:
 
 
 @rule("TreeEnsemble", domain=_ML)
-def _tree_ensemble(n: Call, x: Any) -> Any:
+def _tree_ensemble(n: NodeCall, x: Any) -> Any:
     kinds = ("AVERAGE", "SUM", "MIN", "MAX")
     posts = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
     how = kinds[n.get("aggregate_function", 1)]
@@ -106,7 +106,7 @@ def _tree_ensemble(n: Call, x: Any) -> Any:
     return _post(scores(forest, x, how), posts[n.get("post_transform", 0)])
 
 
-def _forest_v5(n: Call) -> Forest:
+def _forest_v5(n: NodeCall) -> Forest:
     mode = np.asarray(n.need("nodes_modes")).astype(np.int64)
     count = len(mode)
     weights = np.asarray(n.need("leaf_weights"))
@@ -147,7 +147,7 @@ def _members(values: Any, mode: Array) -> dict[int, Array]:
 # Versions 1 and 3: nodes know their tree, leaves are nodes.
 
 
-def _forest_v3(n: Call, prefix: str, targets: int) -> Forest:
+def _forest_v3(n: NodeCall, prefix: str, targets: int) -> Forest:
     trees, ids = np.array(n.need("nodes_treeids")), np.array(n.need("nodes_nodeids"))
     place = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
     names = n.need("nodes_modes")
@@ -176,19 +176,19 @@ def _forest_v3(n: Call, prefix: str, targets: int) -> Forest:
     return Forest(roots, mode, feature, split, yes, no, missing, {}, leaf, depth)
 
 
-def _either(n: Call, name: str) -> Any:
+def _either(n: NodeCall, name: str) -> Any:
     """An attribute in f32, or in f64 as version 3 may give it."""
     wide = n.get(f"{name}_as_tensor")
     return n.need(name) if wide is None else wide.reshape(-1).tolist()
 
 
-def _base(n: Call) -> Any:
+def _base(n: NodeCall) -> Any:
     wide = n.get("base_values_as_tensor")
     return n.get("base_values") if wide is None else wide.reshape(-1).tolist()
 
 
 @rule("TreeEnsembleRegressor", domain=_ML)
-def _regressor(n: Call, x: Any) -> Any:
+def _regressor(n: NodeCall, x: Any) -> Any:
     forest = _forest_v3(n, "target", n.get("n_targets", 1))
     y = op.cast(scores(forest, x, n.get("aggregate_function", "SUM")), f32)
     if _base(n):
@@ -197,7 +197,7 @@ def _regressor(n: Call, x: Any) -> Any:
 
 
 @rule("TreeEnsembleClassifier", domain=_ML, fold=False)
-def _classifier(n: Call, x: Any) -> Any:
+def _classifier(n: NodeCall, x: Any) -> Any:
     labels = n.get("classlabels_strings") or n.get("classlabels_int64s") or []
     ids = set(n.need("class_ids"))
     binary = len(labels) == 2 and len(ids) == 1

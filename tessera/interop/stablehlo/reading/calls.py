@@ -7,20 +7,20 @@ from typing import Any
 
 from tessera.core.dtype import i32
 from tessera.interop.jax.rules import RULES as PRIMITIVES
-from tessera.interop.stablehlo.reading.table import Frame, rule
-from tessera.interop.stablehlo.tree import Op
+from tessera.interop.stablehlo.reading.table import OpFrame, rule
+from tessera.interop.stablehlo.tree import HloOp
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 
 
 @rule("func.call")
-def _call(frame: Frame, o: Op, *xs: Value) -> Any:
+def _call(frame: OpFrame, o: HloOp, *xs: Value) -> Any:
     return frame.call(str(o.attributes["callee"]), xs)
 
 
 @rule("composite")
-def _composite(frame: Frame, o: Op, *xs: Value) -> Any:
+def _composite(frame: OpFrame, o: HloOp, *xs: Value) -> Any:
     return frame.call(str(o.attributes["decomposition"]), xs)
 
 
@@ -29,7 +29,7 @@ _CALLS: dict[str, Callable[..., Any]] = {}
 
 
 @rule("custom_call")
-def _custom_call(frame: Frame, o: Op, *xs: Value) -> Any:
+def _custom_call(frame: OpFrame, o: HloOp, *xs: Value) -> Any:
     target = str(o.attributes.get("callee") or o.attributes.get("call_target_name"))
     if target in _SAME:
         return list(xs)

@@ -9,8 +9,8 @@ import numpy as np
 from tessera.core.constant import Constant
 from tessera.core.dtype import bool_
 from tessera.interop.jax.rules import RULES as PRIMITIVES
-from tessera.interop.stablehlo.reading.table import RULES, Frame, rule
-from tessera.interop.stablehlo.tree import Op, Resource, resource
+from tessera.interop.stablehlo.reading.table import RULES, OpFrame, rule
+from tessera.interop.stablehlo.tree import HloOp, Resource, resource
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
@@ -52,7 +52,7 @@ for _theirs, _jax in _PRIMITIVE.items():
 
 
 @rule("constant")
-def _constant(frame: Frame, o: Op) -> Value:
+def _constant(frame: OpFrame, o: HloOp) -> Value:
     value = o.attributes["value"]
     if isinstance(value, Resource):
         value = resource(frame.module, value, o.line)
@@ -60,7 +60,7 @@ def _constant(frame: Frame, o: Op) -> Value:
 
 
 @rule("compare")
-def _compare(frame: Frame, o: Op, x: Value, y: Value) -> Value:
+def _compare(frame: OpFrame, o: HloOp, x: Value, y: Value) -> Value:
     """By direction; the total order of floats puts NaN last, and is asked for zeros of one sign."""
     words = list(o.attributes.get("words", []))
     way = words[0] if words else o.attributes["comparison_direction"]
@@ -75,12 +75,12 @@ def _compare(frame: Frame, o: Op, x: Value, y: Value) -> Value:
 
 
 @rule("select")
-def _select(frame: Frame, o: Op, which: Value, a: Value, b: Value) -> Value:
+def _select(frame: OpFrame, o: HloOp, which: Value, a: Value, b: Value) -> Value:
     return op.where(which, a, b)
 
 
 @rule("convert")
-def _convert(frame: Frame, o: Op, x: Value) -> Value:
+def _convert(frame: OpFrame, o: HloOp, x: Value) -> Value:
     to = o.types[0].dtype
     if to is bool_ and x.dtype.kind != "b":
         return op.ne(x, 0)
@@ -90,7 +90,7 @@ def _convert(frame: Frame, o: Op, x: Value) -> Value:
 
 
 @rule("bitcast_convert")
-def _bitcast(frame: Frame, o: Op, x: Value) -> Value:
+def _bitcast(frame: OpFrame, o: HloOp, x: Value) -> Value:
     to = o.types[0]
     if to.dtype is x.dtype:
         return x
@@ -98,7 +98,7 @@ def _bitcast(frame: Frame, o: Op, x: Value) -> Value:
 
 
 @rule("chlo.polygamma")
-def _polygamma(frame: Frame, o: Op, order: Value, x: Value) -> Value:
+def _polygamma(frame: OpFrame, o: HloOp, order: Value, x: Value) -> Value:
     """The order is one whole number, which the module states."""
     found = _numbers(order)
     if len(found) != 1 or not all(n == int(n) for n in found):
@@ -119,17 +119,17 @@ def _numbers(v: Value) -> set[float]:
 
 
 @rule("round_nearest_even")
-def _round_even(frame: Frame, o: Op, x: Value) -> Value:
+def _round_even(frame: OpFrame, o: HloOp, x: Value) -> Value:
     return op.round(x)
 
 
 @rule("round_nearest_afz")
-def _round_away(frame: Frame, o: Op, x: Value) -> Value:
+def _round_away(frame: OpFrame, o: HloOp, x: Value) -> Value:
     return PRIMITIVES["round"]({"rounding_method": 0}, x)  # type: ignore[no-any-return]
 
 
 @rule("popcnt")
-def _popcount(frame: Frame, o: Op, x: Value) -> Value:
+def _popcount(frame: OpFrame, o: HloOp, x: Value) -> Value:
     total = op.zeros_like(x)
     for k in range(x.dtype.bits):
         total = op.add(total, op.bitwise_and(op.bitwise_right_shift(x, k), 1))
@@ -137,7 +137,7 @@ def _popcount(frame: Frame, o: Op, x: Value) -> Value:
 
 
 @rule("reduce_precision")
-def _precision(frame: Frame, o: Op, x: Value) -> Value:
+def _precision(frame: OpFrame, o: HloOp, x: Value) -> Value:
     given = o.attributes.get("format")
     if given is not None:  # e8m7
         exponent, mantissa = map(int, str(given)[1:].split("m"))

@@ -11,8 +11,8 @@ import numpy as np
 from tessera.core.dtype import bool_, i64
 from tessera.interop.jax.rules import RULES as PRIMITIVES
 from tessera.interop.stablehlo.reading.shape import numbers, written
-from tessera.interop.stablehlo.reading.table import Frame, rule
-from tessera.interop.stablehlo.tree import Op, Region
+from tessera.interop.stablehlo.reading.table import OpFrame, rule
+from tessera.interop.stablehlo.tree import HloOp, HloRegion
 from tessera.interop.stablehlo.writer import StableHloError
 from tessera.ir.graph.ir import Value, concrete
 from tessera.lang import control, op
@@ -23,7 +23,7 @@ from tessera.ops.shape import pad
 _LARGEST = 1024  # elements along an axis that a comparison of any form sorts
 
 
-def kind_of(region: Region) -> str | None:
+def kind_of(region: HloRegion) -> str | None:
     """The one op that a region of two scalars applies to them: `add`, `second`; None for all else."""
     if len(region.arguments) != 2 or not region.ops:
         return None
@@ -67,13 +67,13 @@ def _folds(name: str | None, x: Value) -> bool:
     return x.dtype is bool_ if name in ("stablehlo.and", "stablehlo.or") else x.dtype is not bool_
 
 
-def _named(o: Op) -> str | None:
+def _named(o: HloOp) -> str | None:
     found = o.attributes.get("applies") or kind_of(o.regions[0])
     return found if found is None or "." in found else f"stablehlo.{found}"
 
 
 @rule("reduce")
-def _reduce(frame: Frame, o: Op, *values: Value) -> Any:
+def _reduce(frame: OpFrame, o: HloOp, *values: Value) -> Any:
     count = len(values) // 2
     xs, inits = values[:count], values[count:]
     axes = numbers(o, "dimensions")
@@ -98,7 +98,7 @@ def _folded(name: str, x: Value, init: Value, axes: Sequence[int]) -> Value:
 
 
 def _by_region(
-    frame: Frame, o: Op, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int]
+    frame: OpFrame, o: HloOp, xs: Sequence[Value], inits: Sequence[Value], axes: Sequence[int]
 ) -> Any:
     if not axes:
         return list(frame.run(o.regions[0], [*inits, *xs]))
@@ -112,7 +112,7 @@ def _by_region(
 class _Grid:
     """Windows over an operand: how it is padded and where each window reads, axis by axis."""
 
-    def __init__(self, o: Op, rank: int):
+    def __init__(self, o: HloOp, rank: int):
         ones = [1] * rank
         self.size = numbers(o, "window_dimensions") or ones
         self.stride = numbers(o, "window_strides") or ones
@@ -151,7 +151,7 @@ class _Grid:
 
 
 @rule("reduce_window")
-def _reduce_window(frame: Frame, o: Op, *values: Value) -> Any:
+def _reduce_window(frame: OpFrame, o: HloOp, *values: Value) -> Any:
     count = len(values) // 2
     xs, inits = values[:count], values[count:]
     rank = xs[0].ndim
@@ -171,7 +171,7 @@ def _reduce_window(frame: Frame, o: Op, *values: Value) -> Any:
 
 
 @rule("select_and_scatter")
-def _select_and_scatter(frame: Frame, o: Op, x: Value, source: Value, init: Value) -> Value:
+def _select_and_scatter(frame: OpFrame, o: HloOp, x: Value, source: Value, init: Value) -> Value:
     """Each element of source goes to the first largest element of its window: the slope of a max pool."""
     choose, join = o.regions
     ways = {"GE": -math.inf, "LE": math.inf}
@@ -198,7 +198,7 @@ def _select_and_scatter(frame: Frame, o: Op, x: Value, source: Value, init: Valu
     return op.add(op.index(total, inside), init)
 
 
-def _words(o: Op) -> list[str]:
+def _words(o: HloOp) -> list[str]:
     return [*o.attributes.get("words", []), str(o.attributes.get("comparison_direction", ""))]
 
 
@@ -209,7 +209,7 @@ _SCATTERS = {
 
 
 @rule("scatter")
-def _scatter(frame: Frame, o: Op, *values: Value) -> Value:
+def _scatter(frame: OpFrame, o: HloOp, *values: Value) -> Value:
     kind = kind_of(o.regions[0])
     if len(values) != 3 or kind not in _SCATTERS:
         raise StableHloError(
@@ -219,7 +219,7 @@ def _scatter(frame: Frame, o: Op, *values: Value) -> Value:
 
 
 @rule("map")
-def _map(frame: Frame, o: Op, *xs: Value) -> Any:
+def _map(frame: OpFrame, o: HloOp, *xs: Value) -> Any:
     return frame.run(o.regions[0], xs)
 
 
@@ -227,7 +227,7 @@ def _map(frame: Frame, o: Op, *xs: Value) -> Any:
 
 
 @rule("sort")
-def _sort(frame: Frame, o: Op, *xs: Value) -> Any:
+def _sort(frame: OpFrame, o: HloOp, *xs: Value) -> Any:
     axis = int(o.attributes.get("dimension", -1)) % xs[0].ndim
     region = o.regions[0]
     key = _key(region, xs)
@@ -247,7 +247,7 @@ def _sort(frame: Frame, o: Op, *xs: Value) -> Any:
     return [op.take_along_axis(x, order, axis) for x in xs]
 
 
-def _ranked(frame: Frame, region: Region, xs: Sequence[Value], n: int) -> Value:
+def _ranked(frame: OpFrame, region: HloRegion, xs: Sequence[Value], n: int) -> Value:
     """The order of the last axis by any comparison: each element counts those before it."""
     pairs = [part for x in xs for part in (op.expand_dims(x, -1), op.expand_dims(x, -2))]
     (less,) = frame.run(region, pairs)  # (..., i, j): whether i comes before j
@@ -257,7 +257,7 @@ def _ranked(frame: Frame, region: Region, xs: Sequence[Value], n: int) -> Value:
     return op.argsort(op.sum(op.cast(before, i64), -2), -1)
 
 
-def _key(region: Region, xs: Sequence[Value]) -> int | None:
+def _key(region: HloRegion, xs: Sequence[Value]) -> int | None:
     """Which operand a comparison orders by, when it is the plain order of one; None for all else."""
     made = {r: p for p in region.ops for r in p.results}
     last = made.get(region.ops[-1].operands[0]) if region.ops[-1].operands else None
@@ -277,11 +277,11 @@ def _key(region: Region, xs: Sequence[Value]) -> int | None:
     return None
 
 
-def _total(o: Op) -> list[str]:
+def _total(o: HloOp) -> list[str]:
     return [*o.attributes.get("words", []), str(o.attributes.get("compare_type", ""))]
 
 
-def _sources(name: str, made: dict[str, Op]) -> set[str]:
+def _sources(name: str, made: dict[str, HloOp]) -> set[str]:
     """The arguments that a value is computed from, through choices and comparisons alone."""
     o = made.get(name)
     if o is None:
@@ -295,7 +295,7 @@ def _sources(name: str, made: dict[str, Op]) -> set[str]:
 
 
 @rule("while")
-def _while(frame: Frame, o: Op, *init: Value) -> Any:
+def _while(frame: OpFrame, o: HloOp, *init: Value) -> Any:
     test, body = o.regions
     count = _steps(frame, test, body, init)
     if count is not None:
@@ -313,7 +313,7 @@ def _while(frame: Frame, o: Op, *init: Value) -> Any:
     return list(out)
 
 
-def _steps(frame: Frame, test: Region, body: Region, init: Sequence[Value]) -> int | None:
+def _steps(frame: OpFrame, test: HloRegion, body: HloRegion, init: Sequence[Value]) -> int | None:
     """How often a loop runs that counts up by one to a known number; None for all else."""
     tests = {r: p for p in test.ops for r in p.results}
     ended = tests.get(test.ops[-1].operands[0])
@@ -337,7 +337,7 @@ def _steps(frame: Frame, test: Region, body: Region, init: Sequence[Value]) -> i
 
 
 def _known(
-    frame: Frame, name: str, made: dict[str, Op], region: Region, init: Sequence[Value]
+    frame: OpFrame, name: str, made: dict[str, HloOp], region: HloRegion, init: Sequence[Value]
 ) -> int | None:
     if name in made:
         o = made[name]
@@ -355,7 +355,7 @@ def _number(v: Value) -> int | None:
 
 
 @rule("case")
-def _case(frame: Frame, o: Op, index: Value) -> Any:
+def _case(frame: OpFrame, o: HloOp, index: Value) -> Any:
     """The branch of an index; the last one where the index is outside."""
     branches = o.regions
     if index.storage is not None:
@@ -373,7 +373,7 @@ def _case(frame: Frame, o: Op, index: Value) -> Any:
 
 
 @rule("if")
-def _if(frame: Frame, o: Op, which: Value) -> Any:
+def _if(frame: OpFrame, o: HloOp, which: Value) -> Any:
     yes, no = o.regions
     if which.storage is not None:
         return frame.run(yes if bool(np.asarray(which)) else no, ())
@@ -381,5 +381,5 @@ def _if(frame: Frame, o: Op, which: Value) -> Any:
 
 
 @rule("partition_id", "replica_id")
-def _alone(frame: Frame, o: Op) -> Value:
+def _alone(frame: OpFrame, o: HloOp) -> Value:
     return concrete(np.zeros((), np.uint32))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tessera.interop.jax.rules import RULES as PRIMITIVES
-from tessera.interop.stablehlo.reading.table import Frame, rule
-from tessera.interop.stablehlo.tree import Op
+from tessera.interop.stablehlo.reading.table import OpFrame, rule
+from tessera.interop.stablehlo.tree import HloOp
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 
 
-def numbers(o: Op, *names: str) -> list[int]:
+def numbers(o: HloOp, *names: str) -> list[int]:
     """The whole numbers of an attribute, which has one of these names; none where it is left out."""
     for name in names:
         if name in o.attributes:
@@ -23,18 +23,18 @@ def numbers(o: Op, *names: str) -> list[int]:
 
 
 @rule("iota")
-def _iota(frame: Frame, o: Op) -> Value:
+def _iota(frame: OpFrame, o: HloOp) -> Value:
     t = o.types[0]
     return op.iota(t.shape, numbers(o, "dim", "iota_dimension")[0], t.dtype)
 
 
 @rule("reshape")
-def _reshape(frame: Frame, o: Op, x: Value) -> Value:
+def _reshape(frame: OpFrame, o: HloOp, x: Value) -> Value:
     return op.reshape(x, o.types[0].shape)
 
 
 @rule("broadcast_in_dim")
-def _broadcast(frame: Frame, o: Op, x: Value) -> Value:
+def _broadcast(frame: OpFrame, o: HloOp, x: Value) -> Value:
     p = {
         "shape": o.types[0].shape,
         "broadcast_dimensions": numbers(o, "dims", "broadcast_dimensions"),
@@ -43,23 +43,23 @@ def _broadcast(frame: Frame, o: Op, x: Value) -> Value:
 
 
 @rule("transpose")
-def _transpose(frame: Frame, o: Op, x: Value) -> Value:
+def _transpose(frame: OpFrame, o: HloOp, x: Value) -> Value:
     return op.transpose(x, numbers(o, "dims", "permutation"))
 
 
 @rule("reverse")
-def _reverse(frame: Frame, o: Op, x: Value) -> Value:
+def _reverse(frame: OpFrame, o: HloOp, x: Value) -> Value:
     axes = numbers(o, "dims", "dimensions")
     return op.flip(x, tuple(axes)) if axes else x
 
 
 @rule("concatenate")
-def _concatenate(frame: Frame, o: Op, *xs: Value) -> Value:
+def _concatenate(frame: OpFrame, o: HloOp, *xs: Value) -> Value:
     return op.concat(xs, numbers(o, "dim", "dimension")[0])
 
 
 @rule("slice")
-def _slice(frame: Frame, o: Op, x: Value) -> Value:
+def _slice(frame: OpFrame, o: HloOp, x: Value) -> Value:
     if "ranges" in o.attributes:
         parts = [(r[0], r[1], r[2] if len(r) > 2 else 1) for r in o.attributes["ranges"]]
     else:
@@ -72,7 +72,7 @@ def _slice(frame: Frame, o: Op, x: Value) -> Value:
 
 
 @rule("pad")
-def _pad(frame: Frame, o: Op, x: Value, value: Value) -> Value:
+def _pad(frame: OpFrame, o: HloOp, x: Value, value: Value) -> Value:
     low = numbers(o, "low", "edge_padding_low")
     high = numbers(o, "high", "edge_padding_high")
     inner = numbers(o, "interior", "interior_padding")
@@ -80,17 +80,17 @@ def _pad(frame: Frame, o: Op, x: Value, value: Value) -> Value:
 
 
 @rule("dynamic_slice")
-def _dynamic_slice(frame: Frame, o: Op, x: Value, *starts: Value) -> Value:
+def _dynamic_slice(frame: OpFrame, o: HloOp, x: Value, *starts: Value) -> Value:
     return op.dynamic_slice(x, starts, tuple(numbers(o, "sizes", "slice_sizes")))
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update(frame: Frame, o: Op, x: Value, part: Value, *starts: Value) -> Value:
+def _dynamic_update(frame: OpFrame, o: HloOp, x: Value, part: Value, *starts: Value) -> Value:
     return op.dynamic_update_slice(x, part, starts)
 
 
 @rule("gather")
-def _gather(frame: Frame, o: Op, x: Value, starts: Value) -> Value:
+def _gather(frame: OpFrame, o: HloOp, x: Value, starts: Value) -> Value:
     d = o.attributes["dimension_numbers"]
     starts = _last(starts, d.get("index_vector_dim", 0))
     names = {
@@ -113,7 +113,7 @@ def _last(starts: Value, axis: int) -> Value:
     return starts if axis == starts.ndim - 1 else op.moveaxis(starts, axis, -1)
 
 
-def written(frame: Frame, o: Op, kind: str, x: Value, starts: Value, value: Value) -> Value:
+def written(frame: OpFrame, o: HloOp, kind: str, x: Value, starts: Value, value: Value) -> Value:
     """A scatter of one kind."""
     d = o.attributes["scatter_dimension_numbers"]
     names = {
@@ -129,7 +129,7 @@ def written(frame: Frame, o: Op, kind: str, x: Value, starts: Value, value: Valu
 
 
 @rule("dot_general")
-def _dot_general(frame: Frame, o: Op, x: Value, y: Value) -> Value:
+def _dot_general(frame: OpFrame, o: HloOp, x: Value, y: Value) -> Value:
     a = o.attributes
     if "dot_dimension_numbers" in a:
         d = a["dot_dimension_numbers"]
@@ -142,7 +142,7 @@ def _dot_general(frame: Frame, o: Op, x: Value, y: Value) -> Value:
 
 
 @rule("dot")
-def _dot(frame: Frame, o: Op, x: Value, y: Value) -> Value:
+def _dot(frame: OpFrame, o: HloOp, x: Value, y: Value) -> Value:
     p = {
         "dimension_numbers": (([x.ndim - 1], [0]), ([], [])),
         "preferred_element_type": o.types[0].dtype,
@@ -151,7 +151,7 @@ def _dot(frame: Frame, o: Op, x: Value, y: Value) -> Value:
 
 
 @rule("convolution")
-def _convolution(frame: Frame, o: Op, x: Value, k: Value) -> Value:
+def _convolution(frame: OpFrame, o: HloOp, x: Value, k: Value) -> Value:
     a = o.attributes
     lhs, rhs, out = a["dimension_numbers"]
     count = x.ndim - 2
@@ -183,14 +183,14 @@ _FFTS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
 
 @rule("fft")
-def _fft(frame: Frame, o: Op, x: Value) -> Value:
+def _fft(frame: OpFrame, o: HloOp, x: Value) -> Value:
     kind = str(o.attributes.get("type", o.attributes.get("fft_type")))
     sizes = numbers(o, "length", "fft_length")
     return PRIMITIVES["fft"]({"fft_type": _FFTS.index(kind), "fft_lengths": sizes}, x)  # type: ignore[no-any-return]
 
 
 @rule("cholesky")
-def _cholesky(frame: Frame, o: Op, x: Value) -> Value:
+def _cholesky(frame: OpFrame, o: HloOp, x: Value) -> Value:
     lower = bool(o.attributes.get("lower", False))
     x = op.tril(x) if lower else op.matrix_transpose(op.triu(x))
     sides = op.add(x, op.conj(op.matrix_transpose(op.tril(x, -1))))
@@ -199,7 +199,7 @@ def _cholesky(frame: Frame, o: Op, x: Value) -> Value:
 
 
 @rule("triangular_solve")
-def _triangular(frame: Frame, o: Op, a: Value, b: Value) -> Value:
+def _triangular(frame: OpFrame, o: HloOp, a: Value, b: Value) -> Value:
     given = o.attributes
     how = str(given.get("transpose_a", "NO_TRANSPOSE"))
     p = {
@@ -211,5 +211,5 @@ def _triangular(frame: Frame, o: Op, a: Value, b: Value) -> Value:
 
 
 @rule("chlo.top_k")
-def _top_k(frame: Frame, o: Op, x: Value) -> Any:
+def _top_k(frame: OpFrame, o: HloOp, x: Value) -> Any:
     return PRIMITIVES["top_k"]({"k": int(o.attributes["k"])}, x)

@@ -6,23 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.interop.stablehlo.tree import Module, Region
+from tessera.interop.stablehlo.tree import HloModule, HloRegion
 from tessera.ir.graph.ir import Value
 
 RULES: dict[str, Callable[..., Any]] = {}  # (frame, op, *values) -> value or list of values
 
 
-class Frame(ABC):
+class OpFrame(ABC):
     """Where an op stands: regions and functions are run from there."""
 
-    module: Module
+    module: HloModule
 
     @abstractmethod
     def find(self, name: str) -> Value:
         """The value of a name."""
 
     @abstractmethod
-    def run(self, region: Region, args: Sequence[Any]) -> list[Value]:
+    def run(self, region: HloRegion, args: Sequence[Any]) -> list[Value]:
         """What a region gives for arguments."""
 
     @abstractmethod

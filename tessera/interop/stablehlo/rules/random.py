@@ -14,7 +14,7 @@ from tessera.ir.graph.ir import Node
 _MASK = (1 << 32) - 1
 
 
-class _Words:
+class _HloWords:
     """Arithmetic on 32-bit words held in u64."""
 
     def __init__(self, w: StableHloWriter):
@@ -45,7 +45,7 @@ class _Words:
 
 @rule("random_bits")
 def _random_bits(w: StableHloWriter, n: Node, k0: Ssa, k1: Ssa, counter: Ssa) -> Any:
-    p, math = n.params, _Words(w)
+    p, math = n.params, _HloWords(w)
     words = p["dtype"].bits // 32
     block, first = divmod(p["draw"] * words, 4)
     c = w.cast(counter, u64)

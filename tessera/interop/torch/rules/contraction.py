@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.core.dtype import DType
 from tessera.interop.torch.rule import (
-    Call,
+    AtenCall,
     NoRuleError,
     as_dtype,
     axis_of,
@@ -24,32 +24,32 @@ def _product(x: Any, y: Any, dtype: DType) -> Any:
 
 
 @rule("mm", "bmm", "matmul", "mv", "dot")
-def _mm(n: Call, x: Any, y: Any) -> Any:
+def _mm(n: AtenCall, x: Any, y: Any) -> Any:
     return _product(x, y, n.dtype)
 
 
 @rule("vdot")
-def _vdot(n: Call, x: Any, y: Any) -> Any:
+def _vdot(n: AtenCall, x: Any, y: Any) -> Any:
     return _product(op.conj(x) if x.dtype.kind == "c" else x, y, n.dtype)
 
 
 @rule("addmm", "baddbmm", "addmv")
-def _addmm(n: Call, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _addmm(n: AtenCall, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _scaled_sum(n, c, _product(x, y, n.dtype), beta, alpha)
 
 
 @rule("addbmm")
-def _addbmm(n: Call, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _addbmm(n: AtenCall, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _scaled_sum(n, c, op.sum(_product(x, y, n.dtype), axis=0), beta, alpha)
 
 
 @rule("addr")
-def _addr(n: Call, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _addr(n: AtenCall, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     xy = op.mul(op.expand_dims(as_dtype(x, n.dtype), 1), op.expand_dims(as_dtype(y, n.dtype), 0))
     return _scaled_sum(n, c, xy, beta, alpha)
 
 
-def _scaled_sum(n: Call, c: Any, product: Any, beta: Any, alpha: Any) -> Any:
+def _scaled_sum(n: AtenCall, c: Any, product: Any, beta: Any, alpha: Any) -> Any:
     if alpha != 1:
         product = op.mul(product, number(alpha, n.dtype))
     if beta == 0:
@@ -59,14 +59,14 @@ def _scaled_sum(n: Call, c: Any, product: Any, beta: Any, alpha: Any) -> Any:
 
 
 @rule("linear")
-def _linear(n: Call, x: Any, w: Any, bias: Any = None) -> Any:
+def _linear(n: AtenCall, x: Any, w: Any, bias: Any = None) -> Any:
     y = op.matmul(x, op.matrix_transpose(w)) if w.ndim == 2 else op.matmul(x, w)
     return y if bias is None else op.add(y, bias)
 
 
 @rule("convolution", "_convolution")
 def _convolution(
-    n: Call, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
+    n: AtenCall, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
     output_padding: Any, groups: int, *_: Any,
 ) -> Any:  # fmt: skip
     geometry: dict[str, Any] = {
@@ -85,7 +85,7 @@ def _convolution(
 
 @rule("convolution_backward")
 def _convolution_backward(
-    n: Call, ct: Any, x: Any, w: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
+    n: AtenCall, ct: Any, x: Any, w: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
     geometry: dict[str, Any] = {
@@ -122,7 +122,7 @@ def _attended(q: Any, k: Any, v: Any, causal: bool, mask: Any, scale: float | No
 
 @rule(_FLASH)
 def _attention(
-    n: Call, q: Any, k: Any, v: Any, dropout: float = 0.0, causal: bool = False, *,
+    n: AtenCall, q: Any, k: Any, v: Any, dropout: float = 0.0, causal: bool = False, *,
     attn_mask: Any = None, scale: float | None = None,
 ) -> Any:  # fmt: skip
     if dropout:
@@ -133,7 +133,7 @@ def _attention(
 
 @rule("scaled_dot_product_attention")
 def _whole_attention(
-    n: Call, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+    n: AtenCall, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     if dropout_p:
@@ -184,7 +184,7 @@ def _logsumexp(q: Any, k: Any, causal: bool, mask: Any, scale: float | None) -> 
 
 @rule(f"{_FLASH}_backward")
 def _attention_backward(
-    n: Call, ct: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: Any, dropout: float, causal: bool, *,
+    n: AtenCall, ct: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: Any, dropout: float, causal: bool, *,
     attn_mask: Any = None, scale: float | None = None,
 ) -> Any:  # fmt: skip
     if dropout:
@@ -200,7 +200,7 @@ def _attention_backward(
 
 
 @rule("_cdist_forward")
-def _cdist(n: Call, x: Any, y: Any, p: float, mode: Any = None) -> Any:
+def _cdist(n: AtenCall, x: Any, y: Any, p: float, mode: Any = None) -> Any:
     apart = op.abs(op.sub(op.expand_dims(x, x.ndim - 1), op.expand_dims(y, y.ndim - 2)))
     if p == 2:
         return op.sqrt(op.sum(op.square(apart), axis=-1))
@@ -214,7 +214,7 @@ def _cdist(n: Call, x: Any, y: Any, p: float, mode: Any = None) -> Any:
 
 
 @rule("cross", "linalg_cross")
-def _cross(n: Call, x: Any, y: Any, dim: int = -1) -> Any:
+def _cross(n: AtenCall, x: Any, y: Any, dim: int = -1) -> Any:
     x, y = op.broadcast_arrays(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
     axis = axis_of(dim, x.ndim)
     ahead = [op.roll(v, -1, axis) for v in (x, y)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.core.dtype import bool_, f32
 from tessera.interop.torch.rule import (
-    Call,
+    AtenCall,
     NoRuleError,
     as_dtype,
     is_value,
@@ -72,7 +72,7 @@ _BITS = {
 
 
 def _unary(f: Callable[[Any], Any], whole: bool) -> Callable[..., Any]:
-    def run(n: Call, x: Any, **_: Any) -> Any:
+    def run(n: AtenCall, x: Any, **_: Any) -> Any:
         x = as_dtype(x, n.dtype)
         return x if whole and x.dtype.kind in "iub" else f(x)
 
@@ -80,21 +80,21 @@ def _unary(f: Callable[[Any], Any], whole: bool) -> Callable[..., Any]:
 
 
 def _tested(f: Callable[[Any], Any]) -> Callable[..., Any]:
-    def run(n: Call, x: Any) -> Any:
+    def run(n: AtenCall, x: Any) -> Any:
         return f(as_dtype(x, bool_) if f is op.logical_not else x)
 
     return run
 
 
 def _binary(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def run(n: Call, x: Any, y: Any) -> Any:
+    def run(n: AtenCall, x: Any, y: Any) -> Any:
         return f(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
 
     return run
 
 
 def _compared(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def run(n: Call, x: Any, y: Any) -> Any:
+    def run(n: AtenCall, x: Any, y: Any) -> Any:
         dtype = met(x, y)
         if dtype.kind in "iu" and not is_value(y) and isinstance(y, int):
             low, high = (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
@@ -106,7 +106,7 @@ def _compared(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _logical(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def run(n: Call, x: Any, y: Any) -> Any:
+    def run(n: AtenCall, x: Any, y: Any) -> Any:
         return f(as_dtype(x, bool_), as_dtype(y, bool_))
 
     return run
@@ -115,7 +115,7 @@ def _logical(f: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 def _bitwise(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     logic = {"bitwise_and": op.logical_and, "bitwise_or": op.logical_or, "bitwise_xor": op.ne}
 
-    def run(n: Call, x: Any, y: Any) -> Any:
+    def run(n: AtenCall, x: Any, y: Any) -> Any:
         g = logic[name] if n.dtype is bool_ else f
         return g(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
 
@@ -141,17 +141,17 @@ for _name, _g in _BITS.items():
 
 
 @rule("abs")
-def _abs(n: Call, x: Any) -> Any:
+def _abs(n: AtenCall, x: Any) -> Any:
     return x if x.dtype is bool_ else as_dtype(op.abs(x), n.dtype)
 
 
 @rule("copy")
-def _copy(n: Call, x: Any, y: Any, non_blocking: bool = False) -> Any:
+def _copy(n: AtenCall, x: Any, y: Any, non_blocking: bool = False) -> Any:
     return op.broadcast_to(as_dtype(y, n.dtype), x.shape)
 
 
 @rule("add.Tensor", "add.Scalar")
-def _add(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+def _add(n: AtenCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     if n.dtype is bool_:
         return op.logical_or(x, y) if alpha else x
@@ -159,13 +159,13 @@ def _add(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
 
 
 @rule("sub.Tensor", "sub.Scalar")
-def _sub(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+def _sub(n: AtenCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     return op.sub(x, y if _is_one(alpha) else op.mul(y, as_dtype(alpha, n.dtype)))
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
-def _rsub(n: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+def _rsub(n: AtenCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     return _sub(n, y, x, alpha)
 
 
@@ -174,7 +174,7 @@ def _is_one(alpha: Any) -> bool:
 
 
 @rule("mul.Tensor", "mul.Scalar")
-def _mul(n: Call, x: Any, y: Any) -> Any:
+def _mul(n: AtenCall, x: Any, y: Any) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     return op.logical_and(x, y) if n.dtype is bool_ else op.mul(x, y)
 
@@ -187,7 +187,7 @@ def _mul(n: Call, x: Any, y: Any) -> Any:
     "div.Scalar_mode",
     "floor_divide",
 )
-def _div(n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+def _div(n: AtenCall, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     mode = "floor" if n.target == "aten.floor_divide.default" else rounding_mode
     if mode is None:
@@ -212,17 +212,17 @@ def _floor_divided(x: Any, y: Any) -> Any:
 
 
 @rule("fmod.Tensor", "fmod.Scalar")
-def _fmod(n: Call, x: Any, y: Any) -> Any:
+def _fmod(n: AtenCall, x: Any, y: Any) -> Any:
     return op.fmod(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
 
 
 @rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
-def _remainder(n: Call, x: Any, y: Any) -> Any:
+def _remainder(n: AtenCall, x: Any, y: Any) -> Any:
     return op.remainder(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
 
 
 @rule("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
-def _pow(n: Call, x: Any, y: Any) -> Any:
+def _pow(n: AtenCall, x: Any, y: Any) -> Any:
     if n.dtype is bool_:
         raise NoRuleError("powers of bools")
     if not is_value(y) and n.dtype.kind in "fc" and y in (0.5, -0.5, 2, 1):
@@ -237,13 +237,13 @@ def _pow(n: Call, x: Any, y: Any) -> Any:
 
 
 @rule("fmax")
-def _fmax(n: Call, x: Any, y: Any) -> Any:
+def _fmax(n: AtenCall, x: Any, y: Any) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     return _without_nan(op.maximum, x, y)
 
 
 @rule("fmin")
-def _fmin(n: Call, x: Any, y: Any) -> Any:
+def _fmin(n: AtenCall, x: Any, y: Any) -> Any:
     x, y = as_dtype(x, n.dtype), as_dtype(y, n.dtype)
     return _without_nan(op.minimum, x, y)
 
@@ -255,7 +255,7 @@ def _without_nan(f: Any, x: Any, y: Any) -> Any:
 
 
 @rule("clamp", "clamp.Tensor", "clamp_min", "clamp_min.Tensor")
-def _clamp(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
+def _clamp(n: AtenCall, x: Any, low: Any = None, high: Any = None) -> Any:
     x = as_dtype(x, n.dtype)
     if low is not None:
         x = op.maximum(x, as_dtype(low, n.dtype))
@@ -263,17 +263,17 @@ def _clamp(n: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 
 
 @rule("clamp_max", "clamp_max.Tensor")
-def _clamp_max(n: Call, x: Any, high: Any) -> Any:
+def _clamp_max(n: AtenCall, x: Any, high: Any) -> Any:
     return _clamp(n, x, None, high)
 
 
 @rule("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
-def _where(n: Call, c: Any, x: Any, y: Any) -> Any:
+def _where(n: AtenCall, c: Any, x: Any, y: Any) -> Any:
     return op.where(as_dtype(c, bool_), as_dtype(x, n.dtype), as_dtype(y, n.dtype))
 
 
 @rule("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(n: Call, x: Any, mask: Any, value: Any) -> Any:
+def _masked_fill(n: AtenCall, x: Any, mask: Any, value: Any) -> Any:
     return op.where(as_dtype(mask, bool_), as_dtype(value, n.dtype), x)
 
 
@@ -284,12 +284,12 @@ def _masked_fill(n: Call, x: Any, mask: Any, value: Any) -> Any:
     "prims.convert_element_type.default",
     "_to_copy.default",
 )
-def _to_copy(n: Call, x: Any, *_: Any, **__: Any) -> Any:
+def _to_copy(n: AtenCall, x: Any, *_: Any, **__: Any) -> Any:
     return as_dtype(x, n.dtype)
 
 
 @rule("round.decimals")
-def _round(n: Call, x: Any, decimals: int = 0) -> Any:
+def _round(n: AtenCall, x: Any, decimals: int = 0) -> Any:
     x = as_dtype(x, n.dtype)
     if x.dtype.kind != "f":
         return x
@@ -300,34 +300,36 @@ def _round(n: Call, x: Any, decimals: int = 0) -> Any:
 
 
 @rule("gelu")
-def _gelu(n: Call, x: Any, approximate: str = "none") -> Any:
+def _gelu(n: AtenCall, x: Any, approximate: str = "none") -> Any:
     return op.gelu(x, approximate=approximate)
 
 
 @rule("silu")
-def _silu(n: Call, x: Any) -> Any:
+def _silu(n: AtenCall, x: Any) -> Any:
     return op.silu(x)
 
 
 @rule("elu")
-def _elu(n: Call, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+def _elu(
+    n: AtenCall, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
+) -> Any:
     down = op.expm1(op.mul(x, number(input_scale, x.dtype)))
     y = op.where(op.gt(x, 0), x, op.mul(down, number(alpha, x.dtype)))
     return op.mul(y, number(scale, x.dtype))
 
 
 @rule("leaky_relu")
-def _leaky_relu(n: Call, x: Any, slope: float = 0.01) -> Any:
+def _leaky_relu(n: AtenCall, x: Any, slope: float = 0.01) -> Any:
     return op.where(op.gt(x, 0), x, op.mul(x, number(slope, x.dtype)))
 
 
 @rule("hardtanh")
-def _hardtanh(n: Call, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
+def _hardtanh(n: AtenCall, x: Any, low: Any = -1.0, high: Any = 1.0) -> Any:
     return _clamp(n, x, low, high)
 
 
 @rule("logit")
-def _logit(n: Call, x: Any, eps: float | None = None) -> Any:
+def _logit(n: AtenCall, x: Any, eps: float | None = None) -> Any:
     x = as_dtype(x, n.dtype)
     if eps is not None:
         x = op.clip(x, number(eps, x.dtype), number(1 - eps, x.dtype))
@@ -335,27 +337,27 @@ def _logit(n: Call, x: Any, eps: float | None = None) -> Any:
 
 
 @rule("polar")
-def _polar(n: Call, r: Any, angle: Any) -> Any:
+def _polar(n: AtenCall, r: Any, angle: Any) -> Any:
     return op.complex(op.mul(r, op.cos(angle)), op.mul(r, op.sin(angle)))
 
 
 @rule("complex")
-def _complex(n: Call, re: Any, im: Any) -> Any:
+def _complex(n: AtenCall, re: Any, im: Any) -> Any:
     return op.complex(re, im)
 
 
 @rule("real")
-def _real(n: Call, x: Any) -> Any:
+def _real(n: AtenCall, x: Any) -> Any:
     return op.real(x) if x.dtype.kind == "c" else x
 
 
 @rule("imag")
-def _imag(n: Call, x: Any) -> Any:
+def _imag(n: AtenCall, x: Any) -> Any:
     return op.imag(x)
 
 
 @rule("angle")
-def _angle(n: Call, x: Any) -> Any:
+def _angle(n: AtenCall, x: Any) -> Any:
     if x.dtype.kind == "c":
         return op.atan2(op.imag(x), op.real(x))
     x = as_dtype(x, n.dtype)
@@ -364,16 +366,16 @@ def _angle(n: Call, x: Any) -> Any:
 
 
 @rule("_softmax", "softmax.int")
-def _softmax(n: Call, x: Any, axis: int, half_to_float: Any = False) -> Any:
+def _softmax(n: AtenCall, x: Any, axis: int, half_to_float: Any = False) -> Any:
     return _over(op.softmax, n, x, axis)
 
 
 @rule("_log_softmax", "log_softmax.int")
-def _log_softmax(n: Call, x: Any, axis: int, half_to_float: Any = False) -> Any:
+def _log_softmax(n: AtenCall, x: Any, axis: int, half_to_float: Any = False) -> Any:
     return _over(op.log_softmax, n, x, axis)
 
 
-def _over(f: Any, n: Call, x: Any, axis: int) -> Any:
+def _over(f: Any, n: AtenCall, x: Any, axis: int) -> Any:
     """f along an axis, in 32 bits for narrow floats, as PyTorch does it."""
     if not x.ndim:
         return op.reshape(_over(f, n, op.reshape(x, (1,)), 0), ())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.interop.torch.rule import Call, as_dtype, axis_of, number, rule
+from tessera.interop.torch.rule import AtenCall, as_dtype, axis_of, number, rule
 from tessera.lang import op
 
 
 @rule("_fft_r2c")
-def _fft_r2c(n: Call, x: Any, dims: Any, normalization: int, onesided: bool) -> Any:
+def _fft_r2c(n: AtenCall, x: Any, dims: Any, normalization: int, onesided: bool) -> Any:
     *rest, last = (axis_of(d, x.ndim) for d in dims)
     y = op.rfft(x, axis=last) if onesided else op.fft(as_dtype(x, n.dtype), axis=last)
     for d in rest:
@@ -18,7 +18,7 @@ def _fft_r2c(n: Call, x: Any, dims: Any, normalization: int, onesided: bool) -> 
 
 
 @rule("_fft_c2c")
-def _fft_c2c(n: Call, x: Any, dims: Any, normalization: int, forward: bool) -> Any:
+def _fft_c2c(n: AtenCall, x: Any, dims: Any, normalization: int, forward: bool) -> Any:
     y = x
     for d in dims:
         y = (op.fft if forward else op.ifft)(y, axis=axis_of(d, x.ndim))
@@ -28,7 +28,7 @@ def _fft_c2c(n: Call, x: Any, dims: Any, normalization: int, forward: bool) -> A
 
 
 @rule("_fft_c2r")
-def _fft_c2r(n: Call, x: Any, dims: Any, normalization: int, last_size: Any) -> Any:
+def _fft_c2r(n: AtenCall, x: Any, dims: Any, normalization: int, last_size: Any) -> Any:
     *rest, last = (axis_of(d, x.ndim) for d in dims)
     y = x
     for d in rest:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dtype import DType, bool_, i64
-from tessera.interop.torch.rule import Call, NoRuleError, as_dtype, axis_of, number, rule
+from tessera.interop.torch.rule import AtenCall, NoRuleError, as_dtype, axis_of, number, rule
 from tessera.lang import op
 
 
@@ -28,13 +28,15 @@ def _key(x: Any, indices: Any) -> tuple[Any, ...]:
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
-def _index(n: Call, x: Any, indices: Any) -> Any:
+def _index(n: AtenCall, x: Any, indices: Any) -> Any:
     key = _key(x, indices)
     return op.index(x, key) if any(not isinstance(k, slice) for k in key) else x
 
 
 @rule("index_put", "_unsafe_index_put", "_index_put_impl")
-def _index_put(n: Call, x: Any, indices: Any, value: Any, accumulate: bool = False, *_: Any) -> Any:
+def _index_put(
+    n: AtenCall, x: Any, indices: Any, value: Any, accumulate: bool = False, *_: Any
+) -> Any:
     mask = indices[0] if len(indices) == 1 else None
     if mask is not None and mask.dtype is bool_:
         return _masked_put(x, mask, as_dtype(value, x.dtype), accumulate)
@@ -58,19 +60,21 @@ def _masked_put(x: Any, mask: Any, value: Any, accumulate: bool) -> Any:
 
 
 @rule("index_select")
-def _index_select(n: Call, x: Any, dim: int, index: Any) -> Any:
+def _index_select(n: AtenCall, x: Any, dim: int, index: Any) -> Any:
     if not x.ndim:
         return op.take(op.reshape(x, (1,)), op.reshape(index, ()), 0)
     return op.take(x, op.reshape(index, (-1,)), axis_of(dim, x.ndim))
 
 
 @rule("embedding")
-def _embedding(n: Call, table: Any, index: Any, *_: Any, **__: Any) -> Any:
+def _embedding(n: AtenCall, table: Any, index: Any, *_: Any, **__: Any) -> Any:
     return op.take(table, op.cast(index, i64), 0)
 
 
 @rule("embedding_dense_backward")
-def _embedding_backward(n: Call, ct: Any, index: Any, rows: Any, padding: int, scale: bool) -> Any:
+def _embedding_backward(
+    n: AtenCall, ct: Any, index: Any, rows: Any, padding: int, scale: bool
+) -> Any:
     if scale:
         raise NoRuleError("scale_grad_by_freq")
     flat = op.reshape(op.cast(index, i64), (-1,))
@@ -89,7 +93,7 @@ def _places(x: Any, index: Any, dim: int) -> list[Any]:
 
 
 @rule("gather")
-def _gather(n: Call, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+def _gather(n: AtenCall, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     if not x.ndim:
         return op.broadcast_to(x, index.shape)
     if not index.ndim:
@@ -121,18 +125,18 @@ def _scattered(x: Any, dim: int, index: Any, src: Any, how: str | None) -> Any:
 
 
 @rule("scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce")
-def _scatter(n: Call, x: Any, dim: int, index: Any, src: Any, reduce: str | None = None) -> Any:
+def _scatter(n: AtenCall, x: Any, dim: int, index: Any, src: Any, reduce: str | None = None) -> Any:
     return _scattered(x, dim, index, as_dtype(src, x.dtype), reduce)
 
 
 @rule("scatter_add")
-def _scatter_add(n: Call, x: Any, dim: int, index: Any, src: Any) -> Any:
+def _scatter_add(n: AtenCall, x: Any, dim: int, index: Any, src: Any) -> Any:
     return _scattered(x, dim, index, src, "sum")
 
 
 @rule("scatter_reduce.two")
 def _scatter_reduce(
-    n: Call, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    n: AtenCall, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
     if x.dtype.kind not in "fi" or reduce == "mean":
         raise NoRuleError(f"reduce={reduce!r} of {x.dtype}")
@@ -152,18 +156,18 @@ def _identity(reduce: str, dtype: DType) -> Any:
 
 
 @rule("index_add")
-def _index_add(n: Call, x: Any, dim: int, index: Any, src: Any, alpha: Any = 1) -> Any:
+def _index_add(n: AtenCall, x: Any, dim: int, index: Any, src: Any, alpha: Any = 1) -> Any:
     src = op.mul(as_dtype(src, x.dtype), as_dtype(alpha, x.dtype)) if alpha != 1 else src
     return _along(x, dim, index, src, op.scatter_add)
 
 
 @rule("index_copy")
-def _index_copy(n: Call, x: Any, dim: int, index: Any, src: Any) -> Any:
+def _index_copy(n: AtenCall, x: Any, dim: int, index: Any, src: Any) -> Any:
     return _along(x, dim, index, src, op.scatter)
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
-def _index_fill(n: Call, x: Any, dim: int, index: Any, value: Any) -> Any:
+def _index_fill(n: AtenCall, x: Any, dim: int, index: Any, value: Any) -> Any:
     if not x.ndim:
         return as_dtype(value, x.dtype)
     dim, index = axis_of(dim, x.ndim), op.reshape(index, (-1,))
@@ -183,13 +187,13 @@ def _along(x: Any, dim: int, index: Any, src: Any, how: Any) -> Any:
 
 
 @rule("take")
-def _take(n: Call, x: Any, index: Any) -> Any:
+def _take(n: AtenCall, x: Any, index: Any) -> Any:
     flat = op.reshape(x, (-1,))
     return op.take(flat, _wrapped(index, flat.shape[0]), 0)
 
 
 @rule("searchsorted.Tensor", "bucketize.Tensor")
-def _searchsorted(n: Call, edges: Any, x: Any, **named: Any) -> Any:
+def _searchsorted(n: AtenCall, edges: Any, x: Any, **named: Any) -> Any:
     if n.target.startswith("aten.bucketize"):
         edges, x = x, edges
     side, sorter = named.get("side"), named.get("sorter")
@@ -200,7 +204,7 @@ def _searchsorted(n: Call, edges: Any, x: Any, **named: Any) -> Any:
 
 
 @rule("masked_scatter")
-def _masked_scatter(n: Call, x: Any, mask: Any, src: Any) -> Any:
+def _masked_scatter(n: AtenCall, x: Any, mask: Any, src: Any) -> Any:
     """The elements of src, in order, where a mask holds."""
     x, mask = op.broadcast_arrays(x, mask)
     flat = op.reshape(mask, (-1,))
@@ -210,5 +214,7 @@ def _masked_scatter(n: Call, x: Any, mask: Any, src: Any) -> Any:
 
 
 @rule("isin.Tensor_Tensor")
-def _isin(n: Call, x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+def _isin(
+    n: AtenCall, x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
     return op.isin(x, among, invert=invert)

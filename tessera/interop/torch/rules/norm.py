@@ -6,7 +6,7 @@ from typing import Any
 
 from tessera.core.dims import product
 from tessera.core.dtype import u8
-from tessera.interop.torch.rule import Call, NoRuleError, as_dtype, number, rule, wide
+from tessera.interop.torch.rule import AtenCall, NoRuleError, as_dtype, number, rule, wide
 from tessera.lang import op
 
 
@@ -20,7 +20,7 @@ def _standard(x: Any, axes: tuple[int, ...], eps: float) -> tuple[Any, Any, Any]
 
 
 @rule("native_layer_norm")
-def _layer_norm(n: Call, x: Any, shape: Any, gain: Any, bias: Any, eps: float) -> Any:
+def _layer_norm(n: AtenCall, x: Any, shape: Any, gain: Any, bias: Any, eps: float) -> Any:
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     dtype = wide(x.dtype)
     y, mean, rstd = _standard(as_dtype(x, dtype), axes, eps)
@@ -32,7 +32,7 @@ def _layer_norm(n: Call, x: Any, shape: Any, gain: Any, bias: Any, eps: float) -
 
 @rule("native_group_norm")
 def _group_norm(
-    n: Call,
+    n: AtenCall,
     x: Any,
     gain: Any,
     bias: Any,
@@ -67,7 +67,7 @@ def _normalised(x: Any, mean: Any, rstd: Any, gain: Any, bias: Any) -> Any:
     return y if bias is None else op.add(y, _per_channel(bias, x, dtype))
 
 
-def _known(n: Call, x: Any, gain: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
+def _known(n: AtenCall, x: Any, gain: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
     dtype = wide(x.dtype)
     rstd = op.rsqrt(op.add(as_dtype(var, dtype), number(eps, dtype)))
     return as_dtype(_normalised(x, as_dtype(mean, dtype), rstd, gain, bias), n.dtype)
@@ -75,7 +75,7 @@ def _known(n: Call, x: Any, gain: Any, bias: Any, mean: Any, var: Any, eps: floa
 
 @rule("_native_batch_norm_legit_no_training")
 def _batch_norm_eval(
-    n: Call, x: Any, gain: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+    n: AtenCall, x: Any, gain: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
     empty = op.zeros((0,), n.dtypes[1])
     return _known(n, x, gain, bias, mean, var, eps), empty, empty
@@ -83,7 +83,7 @@ def _batch_norm_eval(
 
 @rule("native_batch_norm")
 def _native_batch_norm(
-    n: Call,
+    n: AtenCall,
     x: Any,
     gain: Any,
     bias: Any,
@@ -108,7 +108,7 @@ def _statistics(x: Any) -> tuple[Any, Any]:
     return mean, op.mean(op.square(apart), axis=axes)
 
 
-def _trained(n: Call, x: Any, gain: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+def _trained(n: AtenCall, x: Any, gain: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
     mean, var = _statistics(x)
     rstd = op.rsqrt(op.add(var, number(eps, var.dtype)))
     return as_dtype(_normalised(x, mean, rstd, gain, bias), n.dtype), mean, rstd, var
@@ -116,7 +116,7 @@ def _trained(n: Call, x: Any, gain: Any, bias: Any, eps: float) -> tuple[Any, An
 
 @rule("_native_batch_norm_legit.no_stats")
 def _batch_norm_no_stats(
-    n: Call, x: Any, gain: Any, bias: Any, training: bool, momentum: float, eps: float
+    n: AtenCall, x: Any, gain: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     return _trained(n, x, gain, bias, eps)[:3]
 
@@ -139,7 +139,7 @@ def _moved(x: Any, mean: Any, var: Any, held: Any, momentum: float) -> tuple[Any
 
 @rule("_native_batch_norm_legit_functional")
 def _batch_norm(
-    n: Call,
+    n: AtenCall,
     x: Any,
     gain: Any,
     bias: Any,
@@ -158,7 +158,7 @@ def _batch_norm(
 
 @rule("_batch_norm_with_update_functional")
 def _batch_norm_update(
-    n: Call, x: Any, gain: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+    n: AtenCall, x: Any, gain: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
     y, found, rstd, spread = _trained(n, x, gain, bias, eps)
     moved = _moved(x, found, spread, (mean, var), momentum)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dtype import i64
-from tessera.interop.torch.rule import Call, NoRuleError, as_dtype, number, pulled, rule
+from tessera.interop.torch.rule import AtenCall, NoRuleError, as_dtype, number, pulled, rule
 from tessera.lang import op
 
 
@@ -30,7 +30,7 @@ def _batched(f: Any, x: Any, rank: int) -> Any:
 
 @rule("max_pool2d_with_indices", "max_pool3d_with_indices")
 def _max_pool(
-    n: Call,
+    n: AtenCall,
     x: Any,
     size: Any,
     stride: Any = (),
@@ -81,7 +81,7 @@ def _places(
 
 @rule("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
 def _max_pool_backward(
-    n: Call,
+    n: AtenCall,
     ct: Any,
     x: Any,
     size: Any,
@@ -100,7 +100,7 @@ def _max_pool_backward(
 
 
 def _averaged(
-    n: Call,
+    n: AtenCall,
     x: Any,
     size: Any,
     stride: Any,
@@ -128,7 +128,7 @@ def _averaged(
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _avg_pool(
-    n: Call, x: Any, size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    n: AtenCall, x: Any, size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
     include: bool = True, divisor: Any = None,
 ) -> Any:  # fmt: skip
     return _averaged(n, x, size, stride, padding, ceil_mode, include, divisor)
@@ -136,7 +136,7 @@ def _avg_pool(
 
 @rule("avg_pool2d_backward", "avg_pool3d_backward")
 def _avg_pool_backward(
-    n: Call,
+    n: AtenCall,
     ct: Any,
     x: Any,
     size: Any,
@@ -153,12 +153,12 @@ def _avg_pool_backward(
 
 
 @rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def _adaptive(n: Call, x: Any, size: Any) -> Any:
+def _adaptive(n: AtenCall, x: Any, size: Any) -> Any:
     return _batched(lambda x: op.adaptive_avg_pool(x, tuple(size)), x, len(size))
 
 
 @rule("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
-def _adaptive_backward(n: Call, ct: Any, x: Any) -> Any:
+def _adaptive_backward(n: AtenCall, ct: Any, x: Any) -> Any:
     rank = 2 if "2d" in n.target else 3
     size = tuple(ct.shape[-rank:])
     return pulled(lambda x: _batched(lambda x: op.adaptive_avg_pool(x, size), x, rank), ct, x)[0]
@@ -177,14 +177,14 @@ def _sizes(x: Any, size: Any, scales: Any, rank: int) -> tuple[tuple[int, ...], 
 
 
 @rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def _nearest_vec(n: Call, x: Any, size: Any, scales: Any) -> Any:
+def _nearest_vec(n: AtenCall, x: Any, size: Any, scales: Any) -> Any:
     rank = x.ndim - 2
     made, factors = _sizes(x, size, scales, rank)
     return _nearest(x, made, factors)
 
 
 @rule("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def _nearest_sized(n: Call, x: Any, size: Any, *scales: Any) -> Any:
+def _nearest_sized(n: AtenCall, x: Any, size: Any, *scales: Any) -> Any:
     return _nearest(x, tuple(int(s) for s in size), [*scales, *[None] * (x.ndim - 2 - len(scales))])
 
 
@@ -195,7 +195,7 @@ def _nearest(x: Any, made: tuple[int, ...], factors: list[Any]) -> Any:
 
 
 @rule("upsample_nearest2d_backward", "upsample_nearest1d_backward", "upsample_nearest3d_backward")
-def _nearest_backward(n: Call, ct: Any, size: Any, input_size: Any, *scales: Any) -> Any:
+def _nearest_backward(n: AtenCall, ct: Any, size: Any, input_size: Any, *scales: Any) -> Any:
     made, factors = tuple(int(s) for s in size), [*scales, *[None] * (len(size) - len(scales))]
     zero = op.zeros(tuple(input_size), ct.dtype)
     return pulled(lambda x: _nearest(x, made, factors), ct, zero)[0]
@@ -224,20 +224,20 @@ def _interpolated(x: Any, made: tuple[int, ...], align: bool, factors: list[Any]
 
 
 @rule("upsample_bilinear2d.vec", "upsample_linear1d.vec", "upsample_trilinear3d.vec")
-def _linear_vec(n: Call, x: Any, size: Any, align: bool, scales: Any) -> Any:
+def _linear_vec(n: AtenCall, x: Any, size: Any, align: bool, scales: Any) -> Any:
     made, factors = _sizes(x, size, scales, x.ndim - 2)
     return _interpolated(x, made, align, factors)
 
 
 @rule("upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d")
-def _linear_sized(n: Call, x: Any, size: Any, align: bool, *scales: Any) -> Any:
+def _linear_sized(n: AtenCall, x: Any, size: Any, align: bool, *scales: Any) -> Any:
     factors = [*scales, *[None] * (x.ndim - 2 - len(scales))]
     return _interpolated(x, tuple(int(s) for s in size), align, factors)
 
 
 @rule("upsample_bilinear2d_backward", "upsample_linear1d_backward", "upsample_trilinear3d_backward")
 def _linear_backward(
-    n: Call, ct: Any, size: Any, input_size: Any, align: bool, *scales: Any
+    n: AtenCall, ct: Any, size: Any, input_size: Any, align: bool, *scales: Any
 ) -> Any:
     factors = [*scales, *[None] * (len(size) - len(scales))]
     zero = op.zeros(tuple(input_size), ct.dtype)
@@ -254,13 +254,13 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
 
 
 @rule("grid_sampler_2d", "grid_sampler_3d")
-def _grid_sampler(n: Call, x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
+def _grid_sampler(n: AtenCall, x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     return as_dtype(_sampled(x, grid, mode, padding, align), n.dtype)
 
 
 @rule("grid_sampler_2d_backward", "grid_sampler_3d_backward")
 def _grid_sampler_backward(
-    n: Call, ct: Any, x: Any, grid: Any, mode: int, padding: int, align: bool, mask: Any
+    n: AtenCall, ct: Any, x: Any, grid: Any, mode: int, padding: int, align: bool, mask: Any
 ) -> Any:
     dx, dg = pulled(lambda x, g: _sampled(x, g, mode, padding, align), ct, x, grid)
     return dx if mask[0] else None, dg if mask[1] else None

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.core.dims import product
 from tessera.core.dtype import bool_, i64
 from tessera.interop.torch.rule import (
-    Call,
+    AtenCall,
     NoRuleError,
     as_dtype,
     axes_of,
@@ -30,7 +30,7 @@ def _reduced(f: Any, x: Any, dims: Any, keep: bool) -> Any:
 
 
 @rule("sum", "sum.dim_IntList", "nansum")
-def _sum(n: Call, x: Any, dims: Any = None, keep: bool = False, dtype: Any = None) -> Any:
+def _sum(n: AtenCall, x: Any, dims: Any = None, keep: bool = False, dtype: Any = None) -> Any:
     x = as_dtype(x, wide(n.dtype))
     if n.target.startswith("aten.nansum") and x.dtype.kind == "f":
         x = op.where(op.isnan(x), number(0, x.dtype), x)
@@ -38,32 +38,32 @@ def _sum(n: Call, x: Any, dims: Any = None, keep: bool = False, dtype: Any = Non
 
 
 @rule("mean", "mean.dim")
-def _mean(n: Call, x: Any, dims: Any = None, keep: bool = False, dtype: Any = None) -> Any:
+def _mean(n: AtenCall, x: Any, dims: Any = None, keep: bool = False, dtype: Any = None) -> Any:
     return as_dtype(_reduced(op.mean, as_dtype(x, wide(n.dtype)), dims, keep), n.dtype)
 
 
 @rule("prod", "prod.dim_int")
-def _prod(n: Call, x: Any, dims: Any = None, keep: bool = False, dtype: Any = None) -> Any:
+def _prod(n: AtenCall, x: Any, dims: Any = None, keep: bool = False, dtype: Any = None) -> Any:
     return as_dtype(_reduced(op.prod, as_dtype(x, wide(n.dtype)), dims, keep), n.dtype)
 
 
 @rule("any", "any.dim", "any.dims")
-def _any(n: Call, x: Any, dims: Any = None, keep: bool = False) -> Any:
+def _any(n: AtenCall, x: Any, dims: Any = None, keep: bool = False) -> Any:
     return as_dtype(_reduced(op.any, as_dtype(x, bool_), dims, keep), n.dtype)
 
 
 @rule("all", "all.dim", "all.dims")
-def _all(n: Call, x: Any, dims: Any = None, keep: bool = False) -> Any:
+def _all(n: AtenCall, x: Any, dims: Any = None, keep: bool = False) -> Any:
     return as_dtype(_reduced(op.all, as_dtype(x, bool_), dims, keep), n.dtype)
 
 
 @rule("amax", "max")
-def _amax(n: Call, x: Any, dims: Any = None, keep: bool = False) -> Any:
+def _amax(n: AtenCall, x: Any, dims: Any = None, keep: bool = False) -> Any:
     return _extreme(op.max, op.any, x, dims, keep)
 
 
 @rule("amin", "min")
-def _amin(n: Call, x: Any, dims: Any = None, keep: bool = False) -> Any:
+def _amin(n: AtenCall, x: Any, dims: Any = None, keep: bool = False) -> Any:
     return _extreme(op.min, op.all, x, dims, keep)
 
 
@@ -72,12 +72,12 @@ def _extreme(f: Any, logic: Any, x: Any, dims: Any, keep: bool) -> Any:
 
 
 @rule("max.dim")
-def _max_dim(n: Call, x: Any, dim: int, keep: bool = False) -> Any:
+def _max_dim(n: AtenCall, x: Any, dim: int, keep: bool = False) -> Any:
     return _with_place(op.argmax, x, dim, keep)
 
 
 @rule("min.dim")
-def _min_dim(n: Call, x: Any, dim: int, keep: bool = False) -> Any:
+def _min_dim(n: AtenCall, x: Any, dim: int, keep: bool = False) -> Any:
     return _with_place(op.argmin, x, dim, keep)
 
 
@@ -98,16 +98,16 @@ def _place(f: Any, x: Any, dim: int | None, keep: bool) -> Any:
 
 
 @rule("argmax")
-def _argmax(n: Call, x: Any, dim: int | None = None, keep: bool = False) -> Any:
+def _argmax(n: AtenCall, x: Any, dim: int | None = None, keep: bool = False) -> Any:
     return _place(op.argmax, x, dim, keep) if x.ndim else op.zeros((), i64)
 
 
 @rule("argmin")
-def _argmin(n: Call, x: Any, dim: int | None = None, keep: bool = False) -> Any:
+def _argmin(n: AtenCall, x: Any, dim: int | None = None, keep: bool = False) -> Any:
     return _place(op.argmin, x, dim, keep) if x.ndim else op.zeros((), i64)
 
 
-def _moments(n: Call, x: Any, dims: Any, correction: Any, keep: bool) -> tuple[Any, Any]:
+def _moments(n: AtenCall, x: Any, dims: Any, correction: Any, keep: bool) -> tuple[Any, Any]:
     if x.dtype.kind == "c":
         raise NoRuleError("variances of complex numbers")
     correction = 1 if correction is None else correction
@@ -126,7 +126,7 @@ def _moments(n: Call, x: Any, dims: Any, correction: Any, keep: bool) -> tuple[A
 
 @rule("var", "var.dim", "var.correction", "std.correction", "std", "std.dim")
 def _var(
-    n: Call,
+    n: AtenCall,
     x: Any,
     dims: Any = None,
     unbiased: Any = None,
@@ -141,19 +141,21 @@ def _var(
 
 
 @rule("var_mean.correction")
-def _var_mean(n: Call, x: Any, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+def _var_mean(
+    n: AtenCall, x: Any, dims: Any = None, correction: Any = 1, keepdim: bool = False
+) -> Any:
     var, mean = _moments(n, x, dims, correction, keepdim)
     return as_dtype(var, n.dtype), as_dtype(mean, n.dtype)
 
 
 @rule("logsumexp")
-def _logsumexp(n: Call, x: Any, dims: Any, keep: bool = False) -> Any:
+def _logsumexp(n: AtenCall, x: Any, dims: Any, keep: bool = False) -> Any:
     return as_dtype(_reduced(op.logsumexp, as_dtype(x, n.dtype), dims, keep), n.dtype)
 
 
 @rule("linalg_vector_norm")
 def _vector_norm(
-    n: Call, x: Any, order: Any = 2, dims: Any = None, keep: bool = False, dtype: Any = None
+    n: AtenCall, x: Any, order: Any = 2, dims: Any = None, keep: bool = False, dtype: Any = None
 ) -> Any:
     if x.dtype.kind == "c":
         x = op.abs(x)
@@ -178,21 +180,21 @@ def _norm(x: Any, order: Any, axes: Any, keep: bool) -> Any:
 
 
 @rule("cumsum")
-def _cumsum(n: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+def _cumsum(n: AtenCall, x: Any, dim: int, dtype: Any = None) -> Any:
     return _running(op.cumsum, n, x, dim)
 
 
 @rule("cumprod")
-def _cumprod(n: Call, x: Any, dim: int, dtype: Any = None) -> Any:
+def _cumprod(n: AtenCall, x: Any, dim: int, dtype: Any = None) -> Any:
     return _running(op.cumprod, n, x, dim)
 
 
 @rule("logcumsumexp")
-def _logcumsumexp(n: Call, x: Any, dim: int) -> Any:
+def _logcumsumexp(n: AtenCall, x: Any, dim: int) -> Any:
     return _running(op.logcumsumexp, n, x, dim)
 
 
-def _running(f: Any, n: Call, x: Any, dim: int) -> Any:
+def _running(f: Any, n: AtenCall, x: Any, dim: int) -> Any:
     x = as_dtype(x, wide(n.dtype))
     return as_dtype(
         f(x, axis=axis_of(dim, x.ndim)) if x.ndim else op.reshape(f(op.reshape(x, (1,)), 0), ()),
@@ -202,7 +204,7 @@ def _running(f: Any, n: Call, x: Any, dim: int) -> Any:
 
 @rule("sort", "sort.stable")
 def _sort(
-    n: Call, x: Any, *given: Any, stable: Any = None, dim: int = -1, descending: bool = False
+    n: AtenCall, x: Any, *given: Any, stable: Any = None, dim: int = -1, descending: bool = False
 ) -> Any:
     numbers = [g for g in given if g is not None]
     if (
@@ -222,7 +224,7 @@ def _sort(
 
 @rule("topk")
 def _topk(
-    n: Call, x: Any, k: Any, dim: int = -1, largest: bool = True, in_order: bool = True
+    n: AtenCall, x: Any, k: Any, dim: int = -1, largest: bool = True, in_order: bool = True
 ) -> Any:
     if not x.ndim:
         return x, op.zeros((), i64)

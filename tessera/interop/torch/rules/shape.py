@@ -8,12 +8,20 @@ import numpy as np
 
 from tessera.core.dims import Dim, product
 from tessera.core.dtype import i64
-from tessera.interop.torch.rule import Call, NoRuleError, as_dtype, axes_of, axis_of, number, rule
+from tessera.interop.torch.rule import (
+    AtenCall,
+    NoRuleError,
+    as_dtype,
+    axes_of,
+    axis_of,
+    number,
+    rule,
+)
 from tessera.lang import op
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "view_copy", "prims.view_of.default")
-def _view(n: Call, x: Any, size: Any = None, *_: Any) -> Any:
+def _view(n: AtenCall, x: Any, size: Any = None, *_: Any) -> Any:
     return x if size is None else op.reshape(x, _settled(tuple(size), x.shape))
 
 
@@ -27,14 +35,14 @@ def _settled(size: tuple[Any, ...], shape: Any) -> tuple[Any, ...]:
 
 
 @rule("view.dtype")
-def _view_dtype(n: Call, x: Any, dtype: Any) -> Any:
+def _view_dtype(n: AtenCall, x: Any, dtype: Any) -> Any:
     if x.dtype.bits != dtype.bits or dtype.bits not in (32, 64) or "c" in x.dtype.kind + dtype.kind:
         raise NoRuleError(f"the bits of {x.dtype} as {dtype}")
     return x if x.dtype is dtype else op.bitcast(x, dtype)
 
 
 @rule("expand", "expand_copy")
-def _expand(n: Call, x: Any, size: Any, implicit: bool = False) -> Any:
+def _expand(n: AtenCall, x: Any, size: Any, implicit: bool = False) -> Any:
     have = (1,) * (len(size) - x.ndim) + tuple(x.shape)
     want = tuple(
         h if isinstance(s, int) and s == -1 else s for s, h in zip(size, have, strict=True)
@@ -43,17 +51,17 @@ def _expand(n: Call, x: Any, size: Any, implicit: bool = False) -> Any:
 
 
 @rule("permute", "permute_copy")
-def _permute(n: Call, x: Any, dims: Any) -> Any:
+def _permute(n: AtenCall, x: Any, dims: Any) -> Any:
     return op.transpose(x, tuple(axis_of(d, x.ndim) for d in dims)) if x.ndim else x
 
 
 @rule("t", "t_copy")
-def _t(n: Call, x: Any) -> Any:
+def _t(n: AtenCall, x: Any) -> Any:
     return op.transpose(x, (1, 0)) if x.ndim == 2 else x
 
 
 @rule("transpose.int", "transpose_copy.int")
-def _transpose(n: Call, x: Any, a: int, b: int) -> Any:
+def _transpose(n: AtenCall, x: Any, a: int, b: int) -> Any:
     return op.swapaxes(x, axis_of(a, x.ndim), axis_of(b, x.ndim)) if x.ndim else x
 
 
@@ -65,7 +73,7 @@ def _transpose(n: Call, x: Any, a: int, b: int) -> Any:
     "squeeze_copy.dims",
     "squeeze_copy",
 )
-def _squeeze(n: Call, x: Any, dims: Any = None) -> Any:
+def _squeeze(n: AtenCall, x: Any, dims: Any = None) -> Any:
     if not x.ndim:
         return x
     given = dims if isinstance(dims, list | tuple) else [dims]
@@ -75,12 +83,12 @@ def _squeeze(n: Call, x: Any, dims: Any = None) -> Any:
 
 
 @rule("unsqueeze", "unsqueeze_copy")
-def _unsqueeze(n: Call, x: Any, dim: int) -> Any:
+def _unsqueeze(n: AtenCall, x: Any, dim: int) -> Any:
     return op.expand_dims(x, dim % (x.ndim + 1))
 
 
 @rule("select.int", "select_copy.int")
-def _select(n: Call, x: Any, dim: int, index: Any) -> Any:
+def _select(n: AtenCall, x: Any, dim: int, index: Any) -> Any:
     key = [slice(None)] * axis_of(dim, x.ndim)
     return op.index(x, (*key, index))
 
@@ -105,13 +113,15 @@ def _inside(i: Any, size: Any) -> Any:
 
 
 @rule("slice.Tensor", "slice_copy.Tensor")
-def _slice(n: Call, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Any:
+def _slice(
+    n: AtenCall, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Any:
     return op.index(x, _cut(x, dim, start, end, step))
 
 
 @rule("slice_scatter")
 def _slice_scatter(
-    n: Call, x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    n: AtenCall, x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Any:
     key = _cut(x, dim, start, end, step)
     whole = key[-1].step == 1 and key[-1].start == 0 and key[-1].stop is x.shape[len(key) - 1]
@@ -120,20 +130,20 @@ def _slice_scatter(
 
 
 @rule("select_scatter")
-def _select_scatter(n: Call, x: Any, src: Any, dim: int, index: Any) -> Any:
+def _select_scatter(n: AtenCall, x: Any, src: Any, dim: int, index: Any) -> Any:
     key = [slice(None)] * axis_of(dim, x.ndim)
     return op.update(x, (*key, index), as_dtype(src, x.dtype), "set")
 
 
 @rule("diagonal", "diagonal_copy")
-def _diagonal(n: Call, x: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+def _diagonal(n: AtenCall, x: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
     a, b = axis_of(a, x.ndim), axis_of(b, x.ndim)
     rest = [i for i in range(x.ndim) if i not in (a, b)]
     return op.diagonal(op.transpose(x, (*rest, a, b)), offset)
 
 
 @rule("cat", "concat")
-def _cat(n: Call, xs: Any, dim: int = 0) -> Any:
+def _cat(n: AtenCall, xs: Any, dim: int = 0) -> Any:
     kept = [as_dtype(x, n.dtype) for x in xs if tuple(x.shape) != (0,)]
     if not kept:
         return as_dtype(xs[0], n.dtype)
@@ -141,17 +151,17 @@ def _cat(n: Call, xs: Any, dim: int = 0) -> Any:
 
 
 @rule("stack")
-def _stack(n: Call, xs: Any, dim: int = 0) -> Any:
+def _stack(n: AtenCall, xs: Any, dim: int = 0) -> Any:
     return op.stack([as_dtype(x, n.dtype) for x in xs], dim % (xs[0].ndim + 1))
 
 
 @rule("split_with_sizes", "split_with_sizes_copy")
-def _split_with_sizes(n: Call, x: Any, sizes: Any, dim: int = 0) -> Any:
+def _split_with_sizes(n: AtenCall, x: Any, sizes: Any, dim: int = 0) -> Any:
     return tuple(op.split(x, list(sizes), axis_of(dim, x.ndim)))
 
 
 @rule("split.Tensor", "split_copy.Tensor")
-def _split(n: Call, x: Any, size: Any, dim: int = 0) -> Any:
+def _split(n: AtenCall, x: Any, size: Any, dim: int = 0) -> Any:
     whole = x.shape[axis_of(dim, x.ndim)]
     if size == 0:
         return (x,)
@@ -161,12 +171,12 @@ def _split(n: Call, x: Any, size: Any, dim: int = 0) -> Any:
 
 
 @rule("unbind.int", "unbind_copy.int")
-def _unbind(n: Call, x: Any, dim: int = 0) -> Any:
+def _unbind(n: AtenCall, x: Any, dim: int = 0) -> Any:
     return tuple(op.unstack(x, axis=axis_of(dim, x.ndim)))
 
 
 @rule("repeat")
-def _repeat(n: Call, x: Any, repeats: Any) -> Any:
+def _repeat(n: AtenCall, x: Any, repeats: Any) -> Any:
     return (
         op.tile(op.reshape(x, (1,) * (len(repeats) - x.ndim) + tuple(x.shape)), tuple(repeats))
         if repeats
@@ -175,12 +185,12 @@ def _repeat(n: Call, x: Any, repeats: Any) -> Any:
 
 
 @rule("flip")
-def _flip(n: Call, x: Any, dims: Any) -> Any:
+def _flip(n: AtenCall, x: Any, dims: Any) -> Any:
     return op.flip(x, tuple(axis_of(d, x.ndim) for d in dims)) if dims and x.ndim else x
 
 
 @rule("roll")
-def _roll(n: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
+def _roll(n: AtenCall, x: Any, shifts: Any, dims: Any = ()) -> Any:
     if not x.ndim:
         return x
     if not dims:
@@ -191,17 +201,17 @@ def _roll(n: Call, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 
 @rule("tril")
-def _tril(n: Call, x: Any, k: int = 0) -> Any:
+def _tril(n: AtenCall, x: Any, k: int = 0) -> Any:
     return op.tril(x, k)
 
 
 @rule("triu")
-def _triu(n: Call, x: Any, k: int = 0) -> Any:
+def _triu(n: AtenCall, x: Any, k: int = 0) -> Any:
     return op.triu(x, k)
 
 
 @rule("constant_pad_nd")
-def _constant_pad(n: Call, x: Any, pad: Any, value: Any = 0) -> Any:
+def _constant_pad(n: AtenCall, x: Any, pad: Any, value: Any = 0) -> Any:
     width = _widths(x.ndim, pad)
     if any(isinstance(w, int) and w < 0 for pair in width for w in pair):
         cut = tuple(
@@ -235,22 +245,22 @@ def _mirrored(x: Any, pad: Any, edge: bool) -> Any:
 
 
 @rule("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def _reflection_pad(n: Call, x: Any, pad: Any) -> Any:
+def _reflection_pad(n: AtenCall, x: Any, pad: Any) -> Any:
     return _mirrored(x, pad, False)
 
 
 @rule("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def _replication_pad(n: Call, x: Any, pad: Any) -> Any:
+def _replication_pad(n: AtenCall, x: Any, pad: Any) -> Any:
     return _mirrored(x, pad, True)
 
 
 @rule("as_strided", "as_strided_copy")
-def _as_strided(n: Call, x: Any, size: Any, stride: Any, offset: Any = 0) -> Any:
+def _as_strided(n: AtenCall, x: Any, size: Any, stride: Any, offset: Any = 0) -> Any:
     """Elements of the memory of a dense tensor by their places."""
     return op.take(_memory(n, x), _memory_places(x, size, stride, offset), 0)
 
 
-def _memory(n: Call, x: Any) -> Any:
+def _memory(n: AtenCall, x: Any) -> Any:
     """The elements of x as they lie in PyTorch's memory."""
     if n.memory is None:
         raise NoRuleError("strides of a tensor that is not dense")
@@ -269,17 +279,17 @@ def _memory_places(x: Any, size: Any, stride: Any, offset: Any) -> Any:
 
 
 @rule("sym_size.int")
-def _sym_size(n: Call, x: Any, dim: int) -> Any:
+def _sym_size(n: AtenCall, x: Any, dim: int) -> Any:
     return x.shape[axis_of(dim, x.ndim)]
 
 
 @rule("sym_numel")
-def _sym_numel(n: Call, x: Any) -> Any:
+def _sym_numel(n: AtenCall, x: Any) -> Any:
     return product(tuple(x.shape))
 
 
 @rule("unfold", "unfold_copy")
-def _unfold(n: Call, x: Any, dim: int, size: Any, step: Any) -> Any:
+def _unfold(n: AtenCall, x: Any, dim: int, size: Any, step: Any) -> Any:
     axis = axis_of(dim, x.ndim)
     if not x.ndim:
         raise NoRuleError("windows of a scalar")
@@ -287,7 +297,7 @@ def _unfold(n: Call, x: Any, dim: int, size: Any, step: Any) -> Any:
 
 
 @rule("im2col")
-def _im2col(n: Call, x: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+def _im2col(n: AtenCall, x: Any, size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     batched = x if x.ndim == 4 else op.expand_dims(x, 0)
     width = [(0, 0), (0, 0), *((p, p) for p in padding)]
     seen = op.windows(
@@ -300,7 +310,7 @@ def _im2col(n: Call, x: Any, size: Any, dilation: Any, padding: Any, stride: Any
 
 @rule("col2im")
 def _col2im(
-    n: Call, x: Any, image: Any, size: Any, dilation: Any, padding: Any, stride: Any
+    n: AtenCall, x: Any, image: Any, size: Any, dilation: Any, padding: Any, stride: Any
 ) -> Any:
     batched = x if x.ndim == 3 else op.expand_dims(x, 0)
     full = [s + 2 * p for s, p in zip(image, padding, strict=True)]
@@ -317,24 +327,24 @@ def _col2im(
 
 
 @rule("view_as_real", "view_as_real_copy")
-def _view_as_real(n: Call, x: Any) -> Any:
+def _view_as_real(n: AtenCall, x: Any) -> Any:
     return op.stack([op.real(x), op.imag(x)], -1)
 
 
 @rule("view_as_complex", "view_as_complex_copy")
-def _view_as_complex(n: Call, x: Any) -> Any:
+def _view_as_complex(n: AtenCall, x: Any) -> Any:
     return op.complex(op.index(x, (..., 0)), op.index(x, (..., 1)))
 
 
 @rule("repeat_interleave.self_int")
 def _repeat_interleave(
-    n: Call, x: Any, repeats: Any, dim: Any = None, output_size: Any = None
+    n: AtenCall, x: Any, repeats: Any, dim: Any = None, output_size: Any = None
 ) -> Any:
     return op.repeat(x, repeats, axis=None if dim is None else axis_of(dim, x.ndim))
 
 
 @rule("arange.start_step", "arange.start", "arange")
-def _arange(n: Call, start: Any, end: Any = None, step: Any = 1, **_: Any) -> Any:
+def _arange(n: AtenCall, start: Any, end: Any = None, step: Any = 1, **_: Any) -> Any:
     if end is None:
         start, end = 0, start
     if n.dtype.kind != "f":
@@ -346,14 +356,14 @@ def _arange(n: Call, start: Any, end: Any = None, step: Any = 1, **_: Any) -> An
 
 
 @rule("linspace")
-def _linspace(n: Call, start: Any, end: Any, steps: Any, **_: Any) -> Any:
+def _linspace(n: AtenCall, start: Any, end: Any, steps: Any, **_: Any) -> Any:
     if n.dtype.kind != "f" or isinstance(steps, Dim):
         raise NoRuleError(f"evenly spaced numbers of {n.dtype}")
     return number(np.linspace(start, end, steps), n.dtype)
 
 
 @rule("full", "new_full", "full_like", "fill.Scalar", "fill.Tensor")
-def _full(n: Call, *args: Any, **_: Any) -> Any:
+def _full(n: AtenCall, *args: Any, **_: Any) -> Any:
     like = n.target.split(".")[1]
     if like in ("full_like", "fill"):
         return op.broadcast_to(as_dtype(args[1], n.dtype), args[0].shape)
@@ -364,30 +374,32 @@ def _full(n: Call, *args: Any, **_: Any) -> Any:
 @rule(
     "zeros", "ones", "new_zeros", "new_ones", "zeros_like", "ones_like", "empty_like", "new_empty"
 )
-def _filled(n: Call, x: Any, size: Any = None, **_: Any) -> Any:
+def _filled(n: AtenCall, x: Any, size: Any = None, **_: Any) -> Any:
     name = n.target.split(".")[1]
     shape = tuple(x.shape) if name.endswith("like") else tuple(x if size is None else size)
     return op.full(shape, number(1 if "ones" in name else 0, n.dtype), n.dtype)
 
 
 @rule("empty.memory_format", "empty_strided", "empty_permuted", "new_empty_strided")
-def _empty(n: Call, x: Any, *args: Any, **_: Any) -> Any:
+def _empty(n: AtenCall, x: Any, *args: Any, **_: Any) -> Any:
     size = args[0] if n.target.startswith("aten.new") else x
     return op.full(tuple(size), number(0, n.dtype), n.dtype)
 
 
 @rule("scalar_tensor")
-def _scalar_tensor(n: Call, x: Any, **_: Any) -> Any:
+def _scalar_tensor(n: AtenCall, x: Any, **_: Any) -> Any:
     return as_dtype(x, n.dtype)
 
 
 @rule("eye", "eye.m")
-def _eye(n: Call, rows: int, columns: int | None = None, **_: Any) -> Any:
+def _eye(n: AtenCall, rows: int, columns: int | None = None, **_: Any) -> Any:
     return number(np.eye(rows, columns), n.dtype)
 
 
 @rule("as_strided_scatter")
-def _as_strided_scatter(n: Call, x: Any, src: Any, size: Any, stride: Any, offset: Any = 0) -> Any:
+def _as_strided_scatter(
+    n: AtenCall, x: Any, src: Any, size: Any, stride: Any, offset: Any = 0
+) -> Any:
     """x, a dense tensor, with elements of its memory replaced."""
     places, src = _memory_places(x, size, stride, offset), as_dtype(src, x.dtype)
     written = op.scatter(_memory(n, x), op.reshape(src, (-1,)), places.reshape(-1), axes=(0,))
@@ -401,17 +413,19 @@ def _as_strided_scatter(n: Call, x: Any, src: Any, size: Any, stride: Any, offse
 
 
 @rule("narrow_copy")
-def _narrow(n: Call, x: Any, dim: int, start: Any, length: Any) -> Any:
+def _narrow(n: AtenCall, x: Any, dim: int, start: Any, length: Any) -> Any:
     return _slice(n, x, dim, start, start + length)
 
 
 @rule("_assert_tensor_metadata")
-def _settled_metadata(n: Call, *_: Any, **__: Any) -> None:
+def _settled_metadata(n: AtenCall, *_: Any, **__: Any) -> None:
     """Nothing: types are known while tracing."""
 
 
 @rule("diagonal_scatter")
-def _diagonal_scatter(n: Call, x: Any, src: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+def _diagonal_scatter(
+    n: AtenCall, x: Any, src: Any, offset: int = 0, a: int = 0, b: int = 1
+) -> Any:
     a, b = axis_of(a, x.ndim), axis_of(b, x.ndim)
     order = (*(i for i in range(x.ndim) if i not in (a, b)), a, b)
     moved, i = op.transpose(x, order), op.arange(src.shape[-1])
