@@ -22,9 +22,9 @@ from tessera.compile.cpu.bound_program import Prepared
 from tessera.core import tree
 from tessera.ir.schedule.ir import Group, HostCall, Kernel
 from tessera.runtime.kernel import cells_of
-from tessera.runtime.pool import Job, Series, pool
+from tessera.runtime.pool import Job, PhaseSeries, pool
 from tessera.runtime.threads import thread_count
-from tessera.tune.roofline import Work, peaks_here, work_of
+from tessera.tune.roofline import KernelWork, peaks_here, work_of
 
 
 class Steps(Prepared):
@@ -35,7 +35,7 @@ class Steps(Prepared):
         for access, what in steps:
             if isinstance(what, Job):
                 places = [self._place(n) for n in (*access.reads, *access.writes)]
-                self.named.append((access.name, Series([[(what, places)]], self.threads)))
+                self.named.append((access.name, PhaseSeries([[(what, places)]], self.threads)))
             elif what is None:
                 self.named.append((access.name, self._copy(access.writes[0])))
             else:
@@ -51,7 +51,7 @@ class Steps(Prepared):
         for name, what in self.named:
             packed = self._pack(*cells_of(cells))
             start = clock()
-            if isinstance(what, Series):
+            if isinstance(what, PhaseSeries):
                 pool().run_series(what, packed)
             else:
                 what(cells)
@@ -72,12 +72,12 @@ def prepared(name: str) -> tuple[Any, Steps, list[Any]]:
     return e, made, inputs
 
 
-def work_at(s: Any, types: Any) -> Work:
+def work_at(s: Any, types: Any) -> KernelWork:
     """What a step must do."""
     if isinstance(s, Kernel):
         return work_of(s, types, {})
     if not isinstance(s, Group):
-        return Work(
+        return KernelWork(
             0,
             sum(
                 t.dtype.itemsize * _count(t) for t in (types[n] for n in (*s.operands, *s.results))
@@ -86,7 +86,7 @@ def work_at(s: Any, types: Any) -> Work:
     inner = {**types, **s.local}
     flops = sum(work_of(k, inner, {}).flops for k in s.kernels)
     moved = sum(types[n].dtype.itemsize * _count(types[n]) for n in (*s.inputs(), *s.outputs))
-    return Work(flops, moved)
+    return KernelWork(flops, moved)
 
 
 def _count(t: Any) -> int:
@@ -133,7 +133,7 @@ def show(given: argparse.Namespace) -> None:
     rows = []
     for name, seconds in best:
         s = known.get(name) or known.get(name.rsplit("_", 1)[0])
-        w = work_at(s, types) if s is not None else Work(0, 0)
+        w = work_at(s, types) if s is not None else KernelWork(0, 0)
         rows.append((seconds, name, w, "" if s is None else described(s)))
     print(f"{'ms':>9}{'least':>9}{'GF/s':>8}{'GB/s':>8}  step")
     for seconds, name, w, text in sorted(rows, key=lambda r: -r[0])[: given.top]:

@@ -28,7 +28,7 @@ from tessera.ir.target.cpu.machine import architecture, build
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.runtime.builder import build_all, build_safely, start
-from tessera.runtime.code import Source, Store, key_of, load
+from tessera.runtime.code import LlvmSource, Store, key_of, load
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.pool import Job, pool
 from tessera.runtime.threads import cores, threads
@@ -94,7 +94,7 @@ def rows_kernel(name: str = "rows") -> Kernel:
 
 def launches(n: int) -> dict[str, Figures]:
     """Figures of the pool with n threads."""
-    empty = load(Source("empty", EMPTY, ("empty",))).address
+    empty = load(LlvmSource("empty", EMPTY, ("empty",))).address
     one, many = Job(empty, (), 64, 1), Job(empty, (), 64, n)
     p, nothing = pool(), bytes(8)
     kernel, rows = CompiledKernel(program(add_kernel())), {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.cli.arguments import parser
-from tessera.cli.ops import Row, op_rows
+from tessera.cli.ops import OpRow, op_rows
 from tools import tsol_guide
 from tools.api_reference import reference
 
@@ -35,7 +35,7 @@ def op_reference() -> str:
     return "\n".join(out)
 
 
-def _op_line(r: Row) -> str:
+def _op_line(r: OpRow) -> str:
     call = f"`{_cell(r.call or r.name)}`"
     if f"{r.name}(" not in call and r.call:
         call += f" (`{r.name}` in Graph IR)"

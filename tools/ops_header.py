@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from tessera.cli.ops import Row, op_rows
+from tessera.cli.ops import OpRow, op_rows
 from tessera.native import INCLUDE
 
 PATH = INCLUDE / "tessera" / "ops.hpp"
@@ -20,7 +20,7 @@ KEYWORDS = frozenset(
 )  # fmt: skip
 
 
-def function(r: Row) -> str:
+def function(r: OpRow) -> str:
     """The function of an op, with its sentence."""
     name = f"{r.name}_" if r.name in KEYWORDS else r.name
     doc = re.sub(r"\s+", " ", r.doc).replace("*/", "* /").replace("\\", "")

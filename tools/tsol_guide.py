@@ -15,7 +15,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import op
-from tessera.cli.ops import Row, op_rows
+from tessera.cli.ops import OpRow, op_rows
 from tessera.core.errors import TesseraError
 from tessera.ir.graph.op import REGISTRY
 
@@ -100,12 +100,12 @@ def modules(f: Family) -> list[str]:
     return [f.modules] if " of " in f.modules else f.modules.split()
 
 
-def _members(f: Family, rows: list[Row]) -> list[Row]:
+def _members(f: Family, rows: list[OpRow]) -> list[OpRow]:
     names = modules(f)
     return [r for r in rows if r.family in names]
 
 
-def _dtypes(rows: list[Row]) -> str:
+def _dtypes(rows: list[OpRow]) -> str:
     found: dict[str, int] = {}
     for r in rows:
         if r.name in REGISTRY:
@@ -116,7 +116,7 @@ def _dtypes(rows: list[Row]) -> str:
     )
 
 
-def _targets(rows: list[Row]) -> str:
+def _targets(rows: list[OpRow]) -> str:
     hosted = sorted(r.name for r in rows if "cpu (host)" in r.targets)
     if not hosted:
         return f"machine code for all of them on the CPU; {GPU}"

@@ -14,7 +14,7 @@ from tessera.checks.initial import check_initial
 from tessera.checks.races import check_races
 from tessera.checks.registers import check_registers
 from tessera.checks.results import check_results
-from tessera.checks.roofline import Machine, check_roofline
+from tessera.checks.roofline import RooflineMachine, check_roofline
 from tessera.checks.watched import check_run
 from tessera.core.errors import OperandError
 from tessera.ir.tile.ir import Kernel
@@ -41,7 +41,7 @@ def check_kernel(
     tools: Sequence[str] = TOOLS,
     layouts: Mapping[str, Layout] | Layout | None = None,
     warps: int = 4,
-    machine: Machine | str | None = None,
+    machine: RooflineMachine | str | None = None,
     made: Collection[str] | None = None,
     hints: str = "none given",
     call: Sequence[Array] | None = None,

@@ -22,7 +22,7 @@ TOOL = "roofline"
 
 
 @dataclass(frozen=True)
-class Machine:
+class RooflineMachine:
     """What a machine can do at best: operations and bytes in a second."""
 
     name: str
@@ -33,16 +33,16 @@ class Machine:
 
 # Of data sheets: dense matrix products of bf16, memory, second-level cache.
 MACHINES = {
-    "h200": Machine("h200", 989e12, 4.8e12, 50 << 20),
-    "h100": Machine("h100", 989e12, 3.35e12, 50 << 20),
-    "a100": Machine("a100", 312e12, 2.0e12, 40 << 20),
-    "mi300x": Machine("mi300x", 1307e12, 5.3e12, 256 << 20),
+    "h200": RooflineMachine("h200", 989e12, 4.8e12, 50 << 20),
+    "h100": RooflineMachine("h100", 989e12, 3.35e12, 50 << 20),
+    "a100": RooflineMachine("a100", 312e12, 2.0e12, 40 << 20),
+    "mi300x": RooflineMachine("mi300x", 1307e12, 5.3e12, 256 << 20),
 }
 _FREE = frozenset(("where", "pos", "real", "conj", "copysign", "neg", "abs"))
 
 
 @dataclass(frozen=True)
-class Work:
+class LaunchWork:
     """What a launch of a kernel does."""
 
     flops: float
@@ -56,7 +56,7 @@ class Work:
 
 
 @cache
-def this_machine() -> Machine:
+def this_machine() -> RooflineMachine:
     """This machine, measured for a moment: one product of matrices and one copy."""
     n, words = 384, 1 << 22
     a, b = np.ones((n, n), np.float32), np.ones((n, n), np.float32)
@@ -66,7 +66,9 @@ def this_machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     # A multiply-add of one vector a cycle at 2 GHz: a measurement under load may show less.
     least = 2e9 * registers().bytes / 4 * 2
-    return Machine(f"this machine, {cores} cores", max(2 * n**3 / product, least), 8 * words / copy)
+    return RooflineMachine(
+        f"this machine, {cores} cores", max(2 * n**3 / product, least), 8 * words / copy
+    )
 
 
 def _seconds(f: object) -> float:
@@ -75,7 +77,7 @@ def _seconds(f: object) -> float:
     return max(time.perf_counter() - start, 1e-9)
 
 
-def work(kernel: Kernel, sizes: Mapping[str, int]) -> Work:
+def work(kernel: Kernel, sizes: Mapping[str, int]) -> LaunchWork:
     """Operations and bytes of all instances at these sizes."""
     counts = [value(n, sizes) for _, n in kernel.grid]
     total = math.prod(counts)
@@ -87,7 +89,7 @@ def work(kernel: Kernel, sizes: Mapping[str, int]) -> Work:
         for m in kernel.parameters
         if m in touched
     )
-    return Work(flops * total, min(once, moved * total) or once, moved * total)
+    return LaunchWork(flops * total, min(once, moved * total) or once, moved * total)
 
 
 Sum = tuple[float, float, set[Memory]]
@@ -145,7 +147,7 @@ def _flops(op: Operation) -> float:
 
 
 def check_roofline(
-    kernel: Kernel, sizes: Mapping[str, int], machine: Machine | str | None = None
+    kernel: Kernel, sizes: Mapping[str, int], machine: RooflineMachine | str | None = None
 ) -> Verdict:
     """Say what limits a kernel at these sizes, and how much of the machine it can reach."""
     known = MACHINES[machine] if isinstance(machine, str) else machine
@@ -163,7 +165,7 @@ def check_roofline(
     return Verdict(TOOL, kernel.name, findings=tuple(_hints(kernel, w, m)), note=note)
 
 
-def _hints(kernel: Kernel, w: Work, m: Machine) -> list[Finding]:
+def _hints(kernel: Kernel, w: LaunchWork, m: RooflineMachine) -> list[Finding]:
     again = w.moved / max(w.bytes, 1)
     if again < 4 or w.moved / m.bandwidth < w.flops / m.flops or w.bytes < m.cache:
         return []

@@ -30,7 +30,7 @@ from tessera.cli.subjects import Subject, subjects_of
 from tessera.core import tree
 from tessera.core.errors import OperandError
 from tessera.inspect.profile_facts import roof_of
-from tessera.inspect.work import Work, work_of
+from tessera.inspect.work import StepWork, work_of
 from tessera.lang.tensor import Tensor
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.tune.roofline import peaks_here
@@ -40,7 +40,7 @@ _SAMPLE = 1e-3  # seconds that a sample takes at least
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchTimes:
     """The times of one function, in seconds of a call."""
 
     function: str
@@ -79,7 +79,7 @@ def bench_file(args: argparse.Namespace) -> int:
     return 1 if slower else 0
 
 
-def _measured(subject: Subject, budget: float) -> Measured:
+def _measured(subject: Subject, budget: float) -> BenchTimes:
     def call() -> Any:
         return subject.function(*subject.args, **subject.kwargs)
 
@@ -90,7 +90,7 @@ def _measured(subject: Subject, budget: float) -> Measured:
     quarter, middle, three = statistics.quantiles(times, n=4, method="inclusive")
     work, least = _work(subject)
     name = getattr(subject.function, "__name__", "function")
-    return Measured(name, middle, min(times), (three - quarter) / middle, len(times), first,
+    return BenchTimes(name, middle, min(times), (three - quarter) / middle, len(times), first,
                     work.flops, work.bytes, least)  # fmt: skip
 
 
@@ -117,22 +117,22 @@ def _wait(made: Any) -> None:
             data.gpu.synchronize()
 
 
-def _work(s: Subject) -> tuple[Work, float]:
+def _work(s: Subject) -> tuple[StepWork, float]:
     """What a call does, and the least seconds that it takes; nothing where there are no kernels."""
     data = [getattr(x, "storage", None) for x in tree.leaves((s.args, dict(s.kwargs)))]
     gpus = [x.gpu for x in data if isinstance(x, DeviceArray)]
     if s.function.target != "cpu" and not gpus:
-        return Work(), 0.0
+        return StepWork(), 0.0
     lowered, peaks = s.function.lower(*s.args, **s.kwargs), peaks_here()
     types = {n: b.type for n, b in lowered.schedule.buffers.items()}
     works = [work_of(s, types, lowered.sizes) for s in lowered.schedule.steps]
     if not gpus:
-        return sum(works, Work()), sum(w.least(*peaks.roof(w)) for w in works)
+        return sum(works, StepWork()), sum(w.least(*peaks.roof(w)) for w in works)
     roof = roof_of(gpus[0].name)
-    return sum(works, Work()), sum(w.least(*roof) for w in works) if roof else 0.0
+    return sum(works, StepWork()), sum(w.least(*roof) for w in works) if roof else 0.0
 
 
-def _shown(found: list[Measured], earlier: Mapping[str, float]) -> Table:
+def _shown(found: list[BenchTimes], earlier: Mapping[str, float]) -> Table:
     table = table_of(
         "function", "median ms", "best ms", "spread", "GF/s", "GB/s", "roof", "before ms"
     )

@@ -25,7 +25,7 @@ RULES = ("linear", "partials", "jvp", "transpose", "batch")
 
 
 @dataclass(frozen=True)
-class Row:
+class OpRow:
     """What `tessera ops` tells of one op, or of one function that is written with ops."""
 
     name: str
@@ -51,7 +51,7 @@ def list_ops(args: argparse.Namespace) -> int:
             raise UsageError(f"no op is named '{args.name}'; {hint}")
     rows = _chosen(rows, args.family, args.find)
     if args.json:
-        print(json.dumps([{f.name: getattr(r, f.name) for f in fields(Row)} for r in rows]))
+        print(json.dumps([{f.name: getattr(r, f.name) for f in fields(OpRow)} for r in rows]))
     elif args.name is not None:
         console().print(_one_op(rows[0]))
     else:
@@ -66,7 +66,7 @@ def list_ops(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(rows: Sequence[Row], family: str | None, text: str | None) -> list[Row]:
+def _chosen(rows: Sequence[OpRow], family: str | None, text: str | None) -> list[OpRow]:
     """The rows of a family, and those whose name or meaning has a text in it."""
     families = sorted({r.family for r in rows})
     if family is not None and family.replace(" ", "_") not in families:
@@ -78,7 +78,7 @@ def _chosen(rows: Sequence[Row], family: str | None, text: str | None) -> list[R
     return [r for r in found if words in r.name.lower() or words in r.doc.lower()]
 
 
-def _all_ops(rows: Sequence[Row]) -> Table:
+def _all_ops(rows: Sequence[OpRow]) -> Table:
     table = table_of("op", "axes", "meaning", "rules", "dtypes", "targets", "what it is")
     for r in rows:
         cells = (r.name, r.axes, r.meaning, " ".join(r.rules), r.dtypes, " ".join(r.targets), r.doc)
@@ -86,7 +86,7 @@ def _all_ops(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _one_op(r: Row) -> Table:
+def _one_op(r: OpRow) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     cells = {
         "op": r.name,
@@ -103,7 +103,7 @@ def _one_op(r: Row) -> Table:
     return table
 
 
-def op_rows() -> list[Row]:
+def op_rows() -> list[OpRow]:
     """One row per op and per public function, by name."""
     public = {f.op.name: n for n, f in FUNCTIONS.items()}
     rows = [_op_row(op, public.get(name)) for name, op in REGISTRY.items()]
@@ -112,7 +112,7 @@ def op_rows() -> list[Row]:
         if name not in taken:
             doc = (inspect.getdoc(f) or "").partition("\n\n")[0]
             rows.append(
-                Row(name, "", "function", (), "", ("numpy", "cpu"), doc, f"op.{name}{_args(f)}",
+                OpRow(name, "", "function", (), "", ("numpy", "cpu"), doc, f"op.{name}{_args(f)}",
                     _family(f))
             )  # fmt: skip
     return sorted(rows, key=lambda r: r.name)
@@ -140,14 +140,14 @@ def _is_ours(f: Any) -> bool:
     )
 
 
-def _op_row(op: Op, function: str | None) -> Row:
+def _op_row(op: Op, function: str | None) -> OpRow:
     hidden = function is None or (op in OWN and not hasattr(namespace, function))
     public = None if hidden else function
     call = "" if public is None else f"op.{public}{_args(FUNCTIONS[public].front)}"
     rules = tuple(r for r in RULES if getattr(op, r))
     doc = " ".join(op.doc.partition("\n\n")[0].split())
     family = "inside of programs" if public is None else _family(FUNCTIONS[public].front)
-    return Row(
+    return OpRow(
         op.name, _axes(op), _meaning(op), rules, _dtypes(op), _targets(op), doc, call, family
     )
 

@@ -11,7 +11,7 @@ from tessera.cli.show import Failure, UsageError
 from tessera.models.encoder import TextEncoder
 from tessera.models.loading import load
 from tessera.models.writer import Writer
-from tessera.serve.engine import Limits, Refused
+from tessera.serve.engine import Refused, ServeLimits
 from tessera.serve.run import listen, serve, server
 from tessera.serve.service import Options, Service
 
@@ -48,7 +48,7 @@ def serve_model(args: argparse.Namespace) -> int:
     return 0
 
 
-def _limits(args: argparse.Namespace) -> Limits:
+def _limits(args: argparse.Namespace) -> ServeLimits:
     for name, v, high in (
         ("--max-batch", args.max_batch, 1 << 12),
         ("--max-waiting", args.max_waiting, 1 << 20),
@@ -57,7 +57,7 @@ def _limits(args: argparse.Namespace) -> Limits:
             raise UsageError(f"{name} is {v}, expected 1 to {high}")
     if min(args.timeout, args.drain) <= 0:
         raise UsageError("--timeout and --drain are expected to be more than 0 seconds")
-    return Limits(size_of(args.memory, "--memory"), args.max_batch, args.max_waiting)
+    return ServeLimits(size_of(args.memory, "--memory"), args.max_batch, args.max_waiting)
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -53,7 +53,7 @@ _IMMATERIAL = (
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A call of a kernel: the buffers of its parameters, those that it reads and then those it makes."""
 
     name: str
@@ -67,7 +67,7 @@ class Image:
     """A program that can run: buffers, calls in order, and the kernels that they name."""
 
     buffers: Mapping[str, TensorType]
-    steps: tuple[Call | HostCall, ...]
+    steps: tuple[KernelCall | HostCall, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     kernels: tuple[Entry, ...]
@@ -204,14 +204,14 @@ def _bits(t: TensorType, g: Graph) -> Size:
     return math.prod((substitute(n, known) for n in t.shape), start=t.dtype.bits)
 
 
-def _types_of(s: Call | HostCall, image: Image) -> list[TensorType]:
+def _types_of(s: KernelCall | HostCall, image: Image) -> list[TensorType]:
     """What the buffers of a step must be."""
     if isinstance(s, HostCall):
         return [v.type for v in (*s.node.operands, *s.node.results)]
     return [p.type for p in image.kernels[s.kernel].parameters]
 
 
-def _loop_types(s: Call | HostCall) -> list[TensorType]:
+def _loop_types(s: KernelCall | HostCall) -> list[TensorType]:
     """What the parameters of the kernel of a loop are: what it is given and has captured, what it makes,
     its flag.
     """
@@ -285,12 +285,12 @@ def decode(data: bytes, g: Graph) -> Image:
     )
 
 
-def _step(s: list[Any], g: Graph) -> Call | HostCall:
+def _step(s: list[Any], g: Graph) -> KernelCall | HostCall:
     *head, ins, outs = s
     if len(head) == 1:
         return HostCall(g.nodes[head[0]], tuple(ins), tuple(outs))
     name, kernel = head
-    return Call(name, kernel, tuple(ins), tuple(outs))
+    return KernelCall(name, kernel, tuple(ins), tuple(outs))
 
 
 def _entry(k: list[Any], types: list[TensorType]) -> Entry:

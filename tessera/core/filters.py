@@ -23,7 +23,7 @@ _BYTES = 1 << 18  # of such columns, so that a few of them stay in the second ca
 
 
 @dataclass(frozen=True)
-class Part:
+class FilterPart:
     """One computation of a filter: operands are those of the filter, then results of earlier parts."""
 
     name: str
@@ -35,15 +35,15 @@ class Part:
         return " ".join([*words, self.norm] if self.norm else words)
 
 
-def parts_of(p: Params) -> list[Part]:
+def parts_of(p: Params) -> list[FilterPart]:
     """The parts of a filter."""
     return [_part(text) for text in p["parts"]]
 
 
-def _part(text: str) -> Part:
+def _part(text: str) -> FilterPart:
     name, *words = text.split()
     numbers = tuple(int(w) for w in words if w.isdecimal())
-    return Part(name, numbers, words[-1] if name in TRANSFORMS else "")
+    return FilterPart(name, numbers, words[-1] if name in TRANSFORMS else "")
 
 
 def fits(dtype: object, shape: Sequence[Size], axis: int) -> bool:

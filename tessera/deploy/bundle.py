@@ -17,14 +17,14 @@ from tessera.core.errors import OperandError
 from tessera.deploy import container
 from tessera.deploy import modules as modules_of
 from tessera.deploy.device_code import device_sections
-from tessera.deploy.entries import Traced, entries_of
-from tessera.deploy.load import Bundle, Entry, load
+from tessera.deploy.entries import TracedEntry, entries_of
+from tessera.deploy.load import Bundle, load
 from tessera.deploy.machine_code import Compiled, compile_for
-from tessera.deploy.modules import Imported, imported
+from tessera.deploy.modules import imported
 from tessera.deploy.plan import NoPlanError, Planner
 from tessera.deploy.targets import check_targets, check_threads, processor, tools_of
-from tessera.deploy.weights import Weights, pieces
-from tessera.runtime.tuned import Given, giving
+from tessera.deploy.weights import WeightWriter, pieces
+from tessera.runtime.tuned import ExportedNests, giving
 
 __all__ = ["Bundle", "Entry", "Imported", "imported", "link", "load", "save"]
 
@@ -55,7 +55,7 @@ def save(
     chosen = check_targets(targets)
     check_threads(threads)
     _check_key(key)
-    given = None if tuned is None else Given(tuned)
+    given = None if tuned is None else ExportedNests(tuned)
     with giving(given):
         traced = entries_of(f, args, weights)
         return _write(traced, path, chosen, python_only, key, threads, given)
@@ -111,10 +111,10 @@ def _check_key(key: bytes | None) -> None:
 
 
 def _write(
-    entries: Sequence[Traced], path: str | os.PathLike[str], chosen: list[str], python_only: bool,
-    key: bytes | None, threads: int | None, given: Given | None = None,
+    entries: Sequence[TracedEntry], path: str | os.PathLike[str], chosen: list[str], python_only: bool,
+    key: bytes | None, threads: int | None, given: ExportedNests | None = None,
 ) -> str:  # fmt: skip
-    sections, told, held = [], {}, Weights()
+    sections, told, held = [], {}, WeightWriter()
     for e in entries:
         own, row = _entry_sections(e, chosen, held, python_only, threads)
         sections += own
@@ -136,7 +136,7 @@ def _write(
     return container.write(Path(path), whole, key).hex()
 
 
-def _taken(given: Given, targets: Sequence[str]) -> dict[str, int]:
+def _taken(given: ExportedNests, targets: Sequence[str]) -> dict[str, int]:
     """How many kernels of each target have a nest that was tuned."""
     counts = {t: sum(f"cpu:{name}" == t for _, name in given.taken) for t in targets}
     if not any(counts.values()):
@@ -148,7 +148,11 @@ def _taken(given: Given, targets: Sequence[str]) -> dict[str, int]:
 
 
 def _entry_sections(
-    e: Traced, targets: Sequence[str], held: Weights, python_only: bool, threads: int | None
+    e: TracedEntry,
+    targets: Sequence[str],
+    held: WeightWriter,
+    python_only: bool,
+    threads: int | None,
 ) -> tuple[list[Section], dict[str, Any]]:
     names = [held.keep(np.ascontiguousarray(x), t.dtype, n) for n, x, t in e.weights]
     row = {**e.manifest(), "weights": names, "hosted": {}}
@@ -170,7 +174,7 @@ def _entry_sections(
 
 
 def _cpu_sections(
-    e: Traced, c: Compiled, target: str, held: Weights, python_only: bool
+    e: TracedEntry, c: Compiled, target: str, held: WeightWriter, python_only: bool
 ) -> tuple[list[Section], list[str]]:
     where = f"{e.name}/{target}"
     facts = {
@@ -199,7 +203,7 @@ def _cpu_sections(
     return [*made, ("plan", f"plan/{where}", plan)], []
 
 
-def _keeper(held: Weights, entry: str) -> Callable[[Any, DType], int]:
+def _keeper(held: WeightWriter, entry: str) -> Callable[[Any, DType], int]:
     def keep(x: Any, dtype: DType) -> int:
         return held.offset(held.keep(x, dtype, f"{entry}.constant"))
 

@@ -21,15 +21,15 @@ from tessera.deploy.device_plan import (
     Parameter,
     PlannedLaunch,
 )
-from tessera.deploy.entries import Traced
+from tessera.deploy.entries import TracedEntry
 from tessera.runtime.cuda import launch as driver
 from tessera.runtime.cuda.tma import SWIZZLES, TYPES
-from tessera.runtime.triton_builder import Code
+from tessera.runtime.triton_builder import BuiltCode
 
 Keep = Callable[[Any, DType], int]
 
 
-def device_sections(e: Traced, target: str, keep: Keep) -> list[tuple[str, str, bytes]]:
+def device_sections(e: TracedEntry, target: str, keep: Keep) -> list[tuple[str, str, bytes]]:
     """The sources, the binaries and the launches; steps without a kernel are an error."""
     made = compile_graph(e.graph, target, e.numerics)
     if not isinstance(made, OfflineExecutable):
@@ -54,7 +54,7 @@ def device_sections(e: Traced, target: str, keep: Keep) -> list[tuple[str, str, 
     rows = [
         {"name": c.name, "source": str(sources[c.name]), "bytes": len(x.image)} for c, x in built
     ]
-    images: dict[Code, int] = {}
+    images: dict[BuiltCode, int] = {}
     for _, code in built:
         images.setdefault(code, sum(-(-len(x.image) // 64) * 64 for x in images))
     text = json.dumps(rows, sort_keys=True, separators=(",", ":")).encode()
@@ -68,8 +68,8 @@ def device_sections(e: Traced, target: str, keep: Keep) -> list[tuple[str, str, 
 
 
 def _plan(
-    e: Traced, target: str, program: OfflineProgram, built: Sequence[tuple[GpuCall, Code]],
-    images: dict[Code, int], keep: Keep,
+    e: TracedEntry, target: str, program: OfflineProgram, built: Sequence[tuple[GpuCall, BuiltCode]],
+    images: dict[BuiltCode, int], keep: Keep,
 ) -> DevicePlan:  # fmt: skip
     own = len(e.inputs)
     inputs = [

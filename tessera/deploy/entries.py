@@ -25,7 +25,7 @@ Node = Any  # the structure of a result in JSON
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedEntry:
     """An entry point: its graph, whose last inputs are weights, and what they and the results are called."""
 
     name: str
@@ -58,7 +58,7 @@ def size_text(n: Size) -> int | str:
     return n if isinstance(n, int) else str(n)
 
 
-def entries_of(f: Any, args: Sequence[Any], weights: Any) -> list[Traced]:
+def entries_of(f: Any, args: Sequence[Any], weights: Any) -> list[TracedEntry]:
     """The entry points that the user gave: one function with arguments, or a dict of (function,
     *arguments).
     """
@@ -76,7 +76,7 @@ def entries_of(f: Any, args: Sequence[Any], weights: Any) -> list[Traced]:
     return out
 
 
-def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> Traced:
+def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> TracedEntry:
     """One entry point, traced; with weights the function takes them before its arguments."""
     called = _identifier(name)
     if not callable(f):
@@ -101,7 +101,7 @@ def _entry(
     name: str, g: Graph, structure: tree.Structure, count: int, paths: Sequence[str],
     tensors: Sequence[Value],
     numerics: str,
-) -> Traced:  # fmt: skip
+) -> TracedEntry:  # fmt: skip
     own = len(g.inputs) - len(g.captured)
     inputs, held = g.inputs[count:own], g.inputs[:count]
     concrete = [*tensors[:count], *g.captured]
@@ -113,7 +113,7 @@ def _entry(
     arrays = [_host(v) for v in concrete]
     types = [v.type for v in ordered[len(inputs) :]]
     outs = [_clean(p) or f"output{i}" for i, p in enumerate(tree.structure_paths(structure))]
-    return Traced(
+    return TracedEntry(
         name, made, tuple(paths[count:own]), tuple(outs), _node(structure),
         tuple(zip(names, arrays, types, strict=True)), numerics,
     )  # fmt: skip

@@ -25,7 +25,7 @@ _X86, _ARM = 62, 183
 _FUNCTION_ALIGN, _LINE = 16, 64
 
 
-class Image(NamedTuple):
+class LinkedImage(NamedTuple):
     """Code as bytes, where each function begins, and where the address of each import goes."""
 
     code: bytes
@@ -33,7 +33,7 @@ class Image(NamedTuple):
     imports: Mapping[str, int]
 
 
-class _Section(NamedTuple):
+class _ObjectSection(NamedTuple):
     name: str
     kind: int
     flags: int
@@ -54,7 +54,9 @@ class _Object:
         raw = [_SECTION.unpack_from(code, start + i * size) for i in range(count)]
         strings = raw[names][4]
         self.sections = [
-            _Section(self._text(strings + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], r[8], r[9])
+            _ObjectSection(
+                self._text(strings + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], r[8], r[9]
+            )
             for r in raw
         ]
         table = next(s for s in self.sections if s.kind == _SYMBOLS)
@@ -95,14 +97,14 @@ class _Object:
         return out
 
 
-def link(objects: Mapping[str, tuple[bytes, Sequence[str]]]) -> Image:
+def link(objects: Mapping[str, tuple[bytes, Sequence[str]]]) -> LinkedImage:
     """One image of object files by name, each with the functions that are wanted of it; named
     NAME/FUNCTION.
     """
-    return _Linker(objects).image()
+    return _ImageLinker(objects).image()
 
 
-class _Linker:
+class _ImageLinker:
     def __init__(self, objects: Mapping[str, tuple[bytes, Sequence[str]]]):
         self.objects = [_Object(n, code) for n, (code, _) in objects.items()]
         self.wanted = [names for _, names in objects.values()]
@@ -122,7 +124,7 @@ class _Linker:
         self.memory += o.code[s.offset : s.offset + s.size]
         return at
 
-    def image(self) -> Image:
+    def image(self) -> LinkedImage:
         self._add_imports()
         functions: dict[str, int] = {}
         for k, o in enumerate(self.objects):
@@ -131,7 +133,7 @@ class _Linker:
                 self._relocate(o.name, self.places[k][section] + at, kind, target, addend)
             named = {text: i for i, (text, section, _) in enumerate(o.symbols) if section}
             functions |= {f"{o.name}/{n}": self._target(k, named[n]) for n in self.wanted[k]}
-        return Image(bytes(self.memory), functions, self.slots)
+        return LinkedImage(bytes(self.memory), functions, self.slots)
 
     def _add_imports(self) -> None:
         """A jump and a word in the table for each function from outside."""

@@ -28,7 +28,7 @@ from tessera.deploy.device_program import DeployedProgram, fitting
 from tessera.deploy.entries import rebuilt
 from tessera.deploy.link import IMPORTS
 from tessera.deploy.manifest import BROKEN, described, read_manifest
-from tessera.deploy.modules import Module, inlined
+from tessera.deploy.modules import LinkModule, inlined
 from tessera.deploy.targets import usable
 from tessera.ir.graph.ir import data_of, holding, on_host
 from tessera.ir.graph.text import parse_graph
@@ -71,7 +71,7 @@ class Bundle:
         view = memoryview(c.data)[s.offset : s.offset + s.size]
         self._weights = weights.read(str(c.path), view, self.manifest["tensors"])
         self.data = view[8 + int.from_bytes(view[:8], "little") :]  # what plans have offsets in
-        self._entries = {n: Entry(self, n) for n in self.manifest["entries"]}
+        self._entries = {n: EntryPoint(self, n) for n in self.manifest["entries"]}
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Bundle:
         """The tensors of the file by name, mapped."""
         return self._weights
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> EntryPoint:
         """An entry point."""
         found = self._entries.get(name)
         if found is None:
@@ -112,7 +112,7 @@ class Bundle:
         return f"Bundle({str(self.container.path)!r}, {', '.join(self._entries)})"
 
 
-class Entry:
+class EntryPoint:
     """An entry point of a bundle, which runs like the function that it was made of."""
 
     def __init__(self, bundle: Bundle, name: str):
@@ -125,7 +125,7 @@ class Entry:
         self.target: str | None = None  # what runs it, when it has run
         self.device = CPU  # where it runs, when it has run
 
-    def module(self, name: str) -> Module:
+    def module(self, name: str) -> LinkModule:
         """What linking needs of it."""
         g = _parsed(self.bundle.container, self.bundle.container.read(f"graph/{self.name}"))
         if len(g.inputs) != len(self.inputs) + len(self.row["weights"]):
@@ -134,7 +134,7 @@ class Entry:
             )
         ins, outs = ([n for n, _ in x] for x in (self.inputs, self.outputs))
         held = [(n, self.bundle.weights[n]) for n in self.row["weights"]]
-        return Module(name, g, ins, outs, held, self.row["returns"], self.row["numerics"])
+        return LinkModule(name, g, ins, outs, held, self.row["returns"], self.row["numerics"])
 
     def _inlined(self, values: Sequence[Any]) -> Any:
         """The results in a function that is being traced, whose graph has this one's nodes then."""
@@ -261,7 +261,7 @@ def _from_code(c: Container, where: str, captured: Sequence[Any], numerics: str)
         g = _parsed(c, facts["graph"])
         image = decode(json.dumps(facts["image"]).encode(), g)
         demand_fit(image, g)
-        code = Code(c.read(f"code/{where}"), facts["imports"])
+        code = LoadedCode(c.read(f"code/{where}"), facts["imports"])
         at = [code.address(n) for n in facts["functions"]]
         entries = zip(image.kernels, at, strict=True)
         blocks()
@@ -275,11 +275,11 @@ def _from_code(c: Container, where: str, captured: Sequence[Any], numerics: str)
         ) from None
 
 
-def _loaded(code: Code, address: int) -> Loaded:
+def _loaded(code: LoadedCode, address: int) -> Loaded:
     return cast(Loaded, SimpleNamespace(address=address, code=code))
 
 
-class Code:
+class LoadedCode:
     """An image of machine code in memory: copied, completed, and then executable and not writable."""
 
     def __init__(self, data: bytes, imports: Mapping[str, int]):

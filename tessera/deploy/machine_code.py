@@ -17,29 +17,29 @@ from tessera.compile.passes import SCHEDULE, Context
 from tessera.compile.pipeline import passes_of
 from tessera.core.flags import carried
 from tessera.core.processor import Processor, assume
-from tessera.deploy.link import Image as Code
+from tessera.deploy.link import LinkedImage as Code
 from tessera.deploy.link import link
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import HostCall
 from tessera.runtime.builder import MOST, build_safely, start
-from tessera.runtime.code import Key, Source, code_store, key_of
+from tessera.runtime.code import Key, LlvmSource, code_store, key_of
 
 
 @dataclass(frozen=True)
-class Part:
+class CodePart:
     """A graph as steps and kernels: a whole program, or a region of one."""
 
     graph: Graph  # after its passes, whose nodes the host steps of the image name
     image: Image
     functions: Mapping[int, int]  # where the function of each kernel begins in the code
-    regions: Mapping[Graph, Part]  # of steps that are branches or loops
+    regions: Mapping[Graph, CodePart]  # of steps that are branches or loops
 
 
 @dataclass(frozen=True)
 class Compiled:
     """A program for one processor."""
 
-    program: Part
+    program: CodePart
     code: Code
 
     @property
@@ -63,9 +63,9 @@ class _Objects:
 
     def __init__(self, processor: Processor):
         self.line = processor.line
-        self.sources: dict[Key, Source] = {}
+        self.sources: dict[Key, LlvmSource] = {}
 
-    def add(self, source: Source) -> Key:
+    def add(self, source: LlvmSource) -> Key:
         text = self.line + source.text
         key = (key_of(text), source.functions)
         self.sources[key] = source._replace(text=text)
@@ -106,7 +106,7 @@ def compile_for(g: Graph, processor: Processor, numerics: str) -> Compiled:
             names.setdefault(k, f"{len(names)}.{entry.name}")
     code = link({names[k]: (built[k], k[1]) for k in names})
 
-    def part(h: Graph) -> Part:
+    def part(h: Graph) -> CodePart:
         image = images[h]
         functions = {
             i: code.functions[f"{names[k]}/{e.symbol}"]
@@ -114,7 +114,7 @@ def compile_for(g: Graph, processor: Processor, numerics: str) -> Compiled:
         }
         # Keys of the store of code name the machine that built it; what a bundle says is the same anywhere.
         codes = tuple((objects.digest(k), k[1]) for k in image.codes)
-        return Part(
+        return CodePart(
             h, replace(image, codes=codes), functions, {r: part(r) for r in regions_of(image)}
         )
 

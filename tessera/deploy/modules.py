@@ -20,7 +20,7 @@ from tessera.core.errors import OperandError, ShapeError
 from tessera.core.rewrite import replaced
 from tessera.core.types import TensorType
 from tessera.deploy.entries import Node as Returns
-from tessera.deploy.entries import Traced
+from tessera.deploy.entries import TracedEntry
 from tessera.ir.graph.ir import (
     Builder,
     Graph,
@@ -40,7 +40,7 @@ Sizes = Mapping[str, Size]
 Env = dict[Value, Value]
 
 
-class Imported:
+class ImportedEntry:
     """An entry point of another bundle, which is linked later."""
 
     def __init__(self, name: str, results: Sequence[TensorType]):
@@ -65,7 +65,7 @@ class Imported:
         return f"Imported({self.name!r}, {', '.join(map(str, self.results))})"
 
 
-def imported(name: str, *results: Any) -> Imported:
+def imported(name: str, *results: Any) -> ImportedEntry:
     """An entry point "module.entry" of a bundle that is not here, by the types of its results."""
     if not _NAME.fullmatch(str(name)):
         raise OperandError(f'bundle: an import is named {name!r}, expected "module.entry"')
@@ -73,7 +73,7 @@ def imported(name: str, *results: Any) -> Imported:
         raise OperandError(
             f"bundle: {name} has the results {results!r:.60}, expected types such as Tensor[4, 8]"
         )
-    return Imported(name, [TensorType(r.dtype or f32, r.shape) for r in results])
+    return ImportedEntry(name, [TensorType(r.dtype or f32, r.shape) for r in results])
 
 
 def imports_of(name: str, g: Graph) -> list[str]:
@@ -100,7 +100,7 @@ def _imported(n: Node) -> str:
     return to.removeprefix(_PREFIX) if isinstance(to, str) and to.startswith(_PREFIX) else ""
 
 
-class Module:
+class LinkModule:
     """What linking needs of an entry point: its graph, and the arrays of the graph's last inputs."""
 
     def __init__(
@@ -117,28 +117,28 @@ class Module:
         return self.graph.inputs[: len(self.inputs)]
 
 
-class _Linker:
+class _GraphLinker:
     """Copies the graph of an entry point, and what it imports in the place of its imports."""
 
-    def __init__(self, modules: Mapping[str, Module]):
+    def __init__(self, modules: Mapping[str, LinkModule]):
         self.modules = modules
         self.builder = Builder()
         self.held: dict[tuple[str, str], Value] = {}
         self.weights: list[tuple[str, Any, TensorType]] = []
         self.guards: list[Guard] = []
 
-    def traced(self, called: str, m: Module) -> Traced:
+    def traced(self, called: str, m: LinkModule) -> TracedEntry:
         inputs = [self.builder.input(v.type) for v in m.own]
         outputs = self.copy(m, inputs, (m.name,))
         made, _ = self.builder.finish(outputs)
         names = [*m.inputs, *(n for n, _, _ in self.weights)]
         g = Graph(made.inputs, made.nodes, made.outputs, m.graph.name, names, (), self.guards)
-        return Traced(
+        return TracedEntry(
             called, g, m.inputs, m.outputs, m.returns, tuple(self.weights), m.numerics
         )  # fmt: skip
 
     def copy(
-        self, m: Module, operands: Sequence[Value], trail: tuple[str, ...]
+        self, m: LinkModule, operands: Sequence[Value], trail: tuple[str, ...]
     ) -> tuple[Value, ...]:
         sizes = sizes_of(m, operands)
         env: Env = dict(zip(m.own, operands, strict=True))
@@ -190,16 +190,18 @@ class _Linker:
         return results
 
 
-def linked(called: str, name: str, modules: Mapping[str, Module]) -> Traced:
+def linked(called: str, name: str, modules: Mapping[str, LinkModule]) -> TracedEntry:
     """The entry point `name` of modules under another name, with all that it imports."""
     if name not in modules:
         raise OperandError(
             f"bundle: no bundle that is linked exports {name}; they export {', '.join(modules)}"
         )
-    return _Linker(modules).traced(called, modules[name])
+    return _GraphLinker(modules).traced(called, modules[name])
 
 
-def inlined(m: Module, operands: Sequence[Value], weights: Sequence[Value]) -> tuple[Value, ...]:
+def inlined(
+    m: LinkModule, operands: Sequence[Value], weights: Sequence[Value]
+) -> tuple[Value, ...]:
     """The results of an entry point that is called in a function being traced."""
     sizes = sizes_of(m, operands)
     for g in guards_at(m, sizes):
@@ -221,7 +223,7 @@ def inlined(m: Module, operands: Sequence[Value], weights: Sequence[Value]) -> t
 # Sizes --------------------------------------------------------------------------------------------
 
 
-def sizes_of(m: Module, operands: Sequence[Value]) -> Sizes:
+def sizes_of(m: LinkModule, operands: Sequence[Value]) -> Sizes:
     """The sizes of an entry point's symbols for these operands, which may be symbolic themselves."""
     if len(operands) != len(m.inputs):
         wanted = ", ".join(f"{n}: {v.type}" for n, v in zip(m.inputs, m.own, strict=True))
@@ -247,7 +249,7 @@ def sizes_of(m: Module, operands: Sequence[Value]) -> Sizes:
     return sizes
 
 
-def guards_at(m: Module, sizes: Sizes) -> list[Guard]:
+def guards_at(m: LinkModule, sizes: Sizes) -> list[Guard]:
     """The guards of an entry point at these sizes that still depend on a call."""
     found = []
     for g in m.graph.guards:

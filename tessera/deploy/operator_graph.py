@@ -29,7 +29,7 @@ _MOST = {COMPOSE: 64, SUM: 64, DIRECT_SUM: 64, KRONECKER: 2}
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Structure(ctypes.Structure):
+class SizedStruct(ctypes.Structure):
     """A struct that begins with its size and version."""
 
     def __init__(self, **fields: Any):
@@ -39,7 +39,7 @@ class Structure(ctypes.Structure):
 _HEAD = (("size", ctypes.c_uint32), ("version", ctypes.c_uint32))
 
 
-class TessTensorDesc(Structure):
+class TessTensorDesc(SizedStruct):
     """A tensor in memory, as tessera.h has it."""
 
     _fields_ = (
@@ -49,7 +49,7 @@ class TessTensorDesc(Structure):
     )  # fmt: skip
 
 
-class TessOperatorDesc(Structure):
+class TessOperatorDesc(SizedStruct):
     """An operator by its representation, as tessera.h has it."""
 
     _fields_ = (
@@ -59,7 +59,7 @@ class TessOperatorDesc(Structure):
     )  # fmt: skip
 
 
-class TessOperatorNode(Structure):
+class TessOperatorNode(SizedStruct):
     """An operator made of others."""
 
     _fields_ = (
@@ -68,7 +68,7 @@ class TessOperatorNode(Structure):
     )  # fmt: skip
 
 
-class TessOperatorGraph(Structure):
+class TessOperatorGraph(SizedStruct):
     """Leaves, nodes, and the nodes that each node is made of."""
 
     _fields_ = (

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compile.artifact import Call
+from tessera.compile.artifact import KernelCall
 from tessera.core.dims import Apply, Dim, Size, Symbol, substitute, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.deploy.dtypes import DTYPES
-from tessera.deploy.machine_code import Part
+from tessera.deploy.machine_code import CodePart
 from tessera.deploy.views import Layout, is_row_major, layout_of, row_major
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
@@ -101,7 +101,7 @@ class _Table:
         return [*self._program(a.left), *self._program(a.right), (_OPCODES[a.function], 0)]
 
 
-def _hosted(part: Part) -> list[str]:
+def _hosted(part: CodePart) -> list[str]:
     """The steps of a program that only Python can run, those of its branches and loops too."""
     found = []
     for i, s in enumerate(part.image.steps):
@@ -118,7 +118,7 @@ class Planner:
     """Writes the plan of an image; `data` has the arrays of its last inputs."""
 
     def __init__(
-        self, part: Part, imports: Mapping[str, int], keep: Keep, given: Sequence[str],
+        self, part: CodePart, imports: Mapping[str, int], keep: Keep, given: Sequence[str],
         outputs: Sequence[str], data: Sequence[tuple[Array, DType]], numerics: str,
         inside: bool = False,
     ):  # fmt: skip
@@ -135,7 +135,7 @@ class Planner:
         self.layouts: dict[str, Layout] = {}
         self.roots: dict[str, str] = {}
         self.steps: list[bytes] = []
-        self.read = {x for s in part.image.steps if isinstance(s, Call) for x in s.inputs}
+        self.read = {x for s in part.image.steps if isinstance(s, KernelCall) for x in s.inputs}
 
     def encode(self) -> bytes:
         """The plan as bytes."""
@@ -144,7 +144,7 @@ class Planner:
             raise NoPlanError(hosted)
         inputs = self._inputs()
         for i, s in enumerate(self.image.steps):
-            if isinstance(s, Call):
+            if isinstance(s, KernelCall):
                 self._call(s)
             else:
                 self._host(s, i)
@@ -218,7 +218,7 @@ class Planner:
 
     # Steps
 
-    def _call(self, s: Call) -> None:
+    def _call(self, s: KernelCall) -> None:
         names = (*s.inputs, *s.outputs)
         numbers = [self.number(n) for n in names]
         self.steps.append(_u32(CALL, s.kernel, len(numbers), *numbers))

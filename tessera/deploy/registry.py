@@ -42,7 +42,7 @@ _MOST_INDEX = 64 << 20
 _SECONDS = 60  # that a server may take to answer
 
 
-class Row(NamedTuple):
+class RegistryRow(NamedTuple):
     """A bundle in a registry."""
 
     name: str
@@ -117,10 +117,10 @@ class Registry:
             raise FileError(f"registry: {self._shown('index.json')} is no index of format 1")
         return names
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RegistryRow]:
         """Every bundle of every name."""
         return [
-            Row(n, d, self._size(d), d == ds[-1])
+            RegistryRow(n, d, self._size(d), d == ds[-1])
             for n, ds in sorted(self.names().items())
             for d in ds
         ]

@@ -29,7 +29,7 @@ _CALL = re.compile(r"(\*?)(\w+)\((.*)\)")
 _OPERAND = re.compile(r"\s*(\w+)\[([^\]]*)\]\s*")
 
 
-class Call(NamedTuple):
+class OpCall(NamedTuple):
     """A call of an op on tensors of some sizes."""
 
     name: str
@@ -65,7 +65,7 @@ def _value(x: Any) -> str:
     return repr(x).replace(" ", "")
 
 
-def parse_call(text: str) -> Call:
+def parse_call(text: str) -> OpCall:
     """A call from its text."""
     found = _CALL.fullmatch(text.strip())
     if found is None:
@@ -87,7 +87,7 @@ def parse_call(text: str) -> Call:
         raise _wrong(text) from None
     if tree.args or not all(n for n, _ in params):
         raise _wrong(text)
-    return Call(name, tuple(operands), params, bool(star))
+    return OpCall(name, tuple(operands), params, bool(star))
 
 
 def _wrong(text: str) -> OperandError:
@@ -96,7 +96,7 @@ def _wrong(text: str) -> OperandError:
     )
 
 
-def function_of(c: Call) -> Callable[..., Any]:
+def function_of(c: OpCall) -> Callable[..., Any]:
     """The function of an entry point."""
     made: Callable[..., Any] = getattr(namespace, c.name)
     params = dict(c.params)
@@ -132,10 +132,10 @@ def operands_each(name: str) -> int:
     return count if sum(p.default is p.empty for p in given) == count else 0
 
 
-def usual_calls(dtype: str = "f32") -> list[Call]:
+def usual_calls(dtype: str = "f32") -> list[OpCall]:
     """The calls that a library has unless its maker says otherwise."""
     each = [
-        Call(name, ((dtype, ("n",)),) * operands_each(name), (), True)
+        OpCall(name, ((dtype, ("n",)),) * operands_each(name), (), True)
         for name in sorted(REGISTRY)
         if operands_each(name)
     ]
@@ -144,7 +144,7 @@ def usual_calls(dtype: str = "f32") -> list[Call]:
     ]  # fmt: skip
 
 
-def _can_be(c: Call) -> bool:
+def _can_be(c: OpCall) -> bool:
     """Whether the op takes this dtype."""
     try:
         trace_entry("f", function_of(c), c.types, None)
@@ -155,9 +155,9 @@ def _can_be(c: Call) -> bool:
 
 def save(
     path: str | os.PathLike[str],
-    calls: Sequence[Call] | None = None,
+    calls: Sequence[OpCall] | None = None,
     targets: Sequence[str] | None = None,
-) -> list[Call]:
+) -> list[OpCall]:
     """Write a library of these calls, or of the usual ones in f32; the calls that it has."""
     wanted = usual_calls() if calls is None else list(calls)
     entries = {c.entry: (function_of(c), *c.types) for c in wanted}

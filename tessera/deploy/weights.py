@@ -28,7 +28,7 @@ _STORED: dict[str, tuple[str, tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-class Weights:
+class WeightWriter:
     """Arrays on their way into a file; one that is there already is kept once."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def pieces(data: bytes) -> bytes:
 
 def read(where: str, data: memoryview, told: Mapping[str, Any]) -> dict[str, Array]:
     """The arrays of a file, mapped, by name; `told` is what the manifest says of them."""
-    found = header.read(where, _File(data), len(data))
+    found = header.read(where, _BytesFile(data), len(data))
     return {name: _array(where, data[found.data :], found, name, t) for name, t in told.items()}
 
 
@@ -113,7 +113,7 @@ def _array(where: str, data: memoryview, found: header.Header, name: str, told: 
     return raw.view(np.dtype(dtype.np)).reshape(shape)
 
 
-class _File:
+class _BytesFile:
     """Bytes as an open file."""
 
     def __init__(self, data: memoryview):

@@ -32,7 +32,7 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """A tensor in a file: its dtype by the format's name, and its bytes from start to stop in the data."""
 
     name: str
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 class Header(NamedTuple):
     """The tensors of a file by name, its strings, and where its data begins."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     metadata: Mapping[str, str]
     data: int
 
@@ -141,7 +141,7 @@ def _metadata(where: str, found: Any) -> dict[str, str]:
     return found
 
 
-def _entry(where: str, name: str, x: Any) -> Entry:
+def _entry(where: str, name: str, x: Any) -> TensorEntry:
     if not isinstance(x, dict) or set(x) != {"dtype", "shape", "data_offsets"}:
         raise FileError(
             f"load: {where}: tensor {name!r:.80} is not described by dtype, shape and data_offsets"
@@ -163,7 +163,7 @@ def _entry(where: str, name: str, x: Any) -> Entry:
             f"load: {where}: tensor {name!r:.80} of {dtype}{shape} has {stop - start} bytes, expected "
             f"{bits / 8 if reach < 2**60 else 'far more':.15}"
         )
-    return Entry(name, dtype, tuple(shape), start, stop)
+    return TensorEntry(name, dtype, tuple(shape), start, stop)
 
 
 def _check_text(where: str, words: list[str]) -> None:

@@ -19,7 +19,7 @@ from tessera.core.regular import open_regular
 from tessera.core.types import TensorType
 from tessera.files import header, index, manifest, storage
 from tessera.files.like import matched
-from tessera.files.sharded import Piece
+from tessera.files.sharded import ShardPiece
 from tessera.ir.graph.ir import holding
 from tessera.lang.create import asarray
 from tessera.lang.dist.tensor import from_function
@@ -43,7 +43,7 @@ def load(
     return weights.tree(like)
 
 
-class _File:
+class _MemoryFile:
     """A file in memory as it lies on the disk."""
 
     def __init__(self, path: Path):
@@ -59,7 +59,7 @@ class _File:
             return
         raise error
 
-    def raw(self, e: header.Entry) -> Any:
+    def raw(self, e: header.TensorEntry) -> Any:
         """The bytes of a tensor, which stay in the file until they are read."""
         return np.frombuffer(self.map, np.uint8, e.stop - e.start, self.header.data + e.start)
 
@@ -72,17 +72,19 @@ class Weights(Mapping[str, Tensor]):
         self.path, self._check = found, check
         if found.name.endswith(index.INDEX):
             files, metadata = index.read(found)
-            opened = {name: _File(found.with_name(name)) for name in sorted(set(files.values()))}
+            opened = {
+                name: _MemoryFile(found.with_name(name)) for name in sorted(set(files.values()))
+            }
             self._files = {n: opened[f] for n, f in files.items()}
             for name, file in self._files.items():
                 if name not in file.header.entries:
                     raise FileError(f"load: {found}: {file.where} has no tensor {name!r:.80}")
         else:
-            file = _File(found)
+            file = _MemoryFile(found)
             self._files = dict.fromkeys(file.header.entries, file)
             metadata = dict(file.header.metadata)
         self._manifest = _manifest(str(found), metadata)
-        self._pieces: dict[str, list[tuple[Piece, str]]] = {}  # with their digests
+        self._pieces: dict[str, list[tuple[ShardPiece, str]]] = {}  # with their digests
         self._types = self._stated()
         self._names = self._files if self._manifest is None else self._types
         self._read: dict[str, Tensor] = {}
@@ -202,7 +204,7 @@ class Weights(Mapping[str, Tensor]):
             out[into] = self._piece(piece, digest, t.dtype)[from_]
         return out
 
-    def _piece(self, piece: Piece, digest: str, dtype: DType) -> Any:
+    def _piece(self, piece: ShardPiece, digest: str, dtype: DType) -> Any:
         file = self._files[piece.name]
         e = file.header.entries[piece.name]
         raw = file.raw(e)
@@ -242,13 +244,13 @@ class Weights(Mapping[str, Tensor]):
         raise FileError(f"load: {where}: the manifest is nested too deep")
 
 
-def _pieces_of(where: str, name: str, t: Any) -> list[tuple[Piece, str]]:
+def _pieces_of(where: str, name: str, t: Any) -> list[tuple[ShardPiece, str]]:
     """The shards of a tensor by a manifest, which must cover it."""
     try:
         shape = tuple(map(int, t["shape"]))
         as_dtype(t["dtype"])
         found = [
-            (Piece(str(n), tuple(map(int, a)), tuple(map(int, s))), str(d))
+            (ShardPiece(str(n), tuple(map(int, a)), tuple(map(int, s))), str(d))
             for n, a, s, d in t["pieces"]
         ]
         count = sum(math.prod(p.shape) for p, _ in found)

@@ -28,7 +28,7 @@ from tessera.files.index import INDEX, shard_name, shards_of
 from tessera.ir.graph.ir import Value
 
 
-class Piece(NamedTuple):
+class ShardPiece(NamedTuple):
     """A shard of a tensor in a file."""
 
     name: str
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class _Owned(NamedTuple):
     """A piece, the rank that writes it, and where on the mesh it lies; nowhere where a tensor is whole."""
 
-    piece: Piece
+    piece: ShardPiece
     rank: int
     at: tuple[int, ...] | None
 
@@ -59,7 +59,7 @@ def owned(name: str, x: Any, number: int) -> Iterator[_Owned]:
     """The pieces of a tensor; one that no mesh axis cuts is written by one rank after another in turn."""
     data, shape = sharded(x), tuple(int(n) for n in x.shape)
     if data is None or not data.layout.axes:
-        yield _Owned(Piece(name, (0,) * len(shape), shape), number % engine().size, None)
+        yield _Owned(ShardPiece(name, (0,) * len(shape), shape), number % engine().size, None)
         return
     place, seen = placement(data.mesh), set[str]()
     for d in data.mesh.devices:
@@ -71,7 +71,7 @@ def owned(name: str, x: Any, number: int) -> Iterator[_Owned]:
             continue
         seen.add(text)
         where = tuple(at.values())
-        piece = Piece(f"{name}@{text}", tuple(s.start for s in part), size)
+        piece = ShardPiece(f"{name}@{text}", tuple(s.start for s in part), size)
         yield _Owned(piece, place.owner(where), where)
 
 

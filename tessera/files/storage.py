@@ -13,7 +13,7 @@ import numpy as np
 
 from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import FileError
-from tessera.files.header import Entry
+from tessera.files.header import TensorEntry
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -62,7 +62,7 @@ def _unpacked(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def restored(
-    where: str, e: Entry, raw: Array, dtype: DType | None, shape: tuple[int, ...] | None
+    where: str, e: TensorEntry, raw: Array, dtype: DType | None, shape: tuple[int, ...] | None
 ) -> Array:
     """The array of an entry whose bytes these are, of a dtype of ours where a manifest states one."""
     if dtype is not None and dtype.name == "i4":
@@ -82,7 +82,7 @@ def restored(
     return raw.view(kind).reshape(e.shape)
 
 
-def dtype_of(where: str, e: Entry) -> DType:
+def dtype_of(where: str, e: TensorEntry) -> DType:
     """The dtype of ours that an entry without a manifest has."""
     if e.dtype in _NUMPY:
         return as_dtype(_NUMPY[e.dtype])

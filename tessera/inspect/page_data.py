@@ -12,7 +12,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple, TypeVar
 
-from tessera.compile.artifact import Call
+from tessera.compile.artifact import KernelCall
 from tessera.compile.cpu.build import identity, sizes_of
 from tessera.compile.executable import PassResult as PassRecord
 from tessera.compile.executable import last_of
@@ -25,10 +25,10 @@ from tessera.inspect.page_kernels import launch_of, work_by_hand, written_kernel
 from tessera.inspect.page_labels import label_of, written_ops
 from tessera.inspect.page_layout import layered
 from tessera.inspect.page_lines import located_assembly, tile_numbers, written_for
-from tessera.inspect.page_links import Link, links_of, made_by, read_by, written_by
+from tessera.inspect.page_links import ValueLink, links_of, made_by, read_by, written_by
 from tessera.inspect.page_mix import mix_of
 from tessera.inspect.page_text import (
-    Line,
+    PageLine,
     graph_lines,
     input_names,
     llvm_lines,
@@ -36,7 +36,7 @@ from tessera.inspect.page_text import (
     schedule_lines,
     tile_lines,
 )
-from tessera.inspect.work import Work, work_of
+from tessera.inspect.work import StepWork, work_of
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, Step
@@ -53,7 +53,7 @@ _PHASES = ("", "backward", "update")  # of a training step; the rest is forward
 _LETTER, _SIDE = 7.2, 18.0  # width of a letter, and of a node beside its letters
 
 
-class Places:
+class SourcePlaces:
     """The lines of the user's source that something comes from, numbered."""
 
     def __init__(self) -> None:
@@ -114,11 +114,14 @@ class Collector:
     on_gpu = False  # which values exist depends on it
 
     def __init__(
-        self, record: Sequence[PassRecord], program: Program, calls: Sequence[Call | HostCall] = ()
+        self,
+        record: Sequence[PassRecord],
+        program: Program,
+        calls: Sequence[KernelCall | HostCall] = (),
     ):
         self.record = [s for s in record if s.level == GRAPH]
         self.graph, self.calls = self.record[-1].graph, calls
-        self.places, self.words = Places(), Words()
+        self.places, self.words = SourcePlaces(), Words()
         self.lower: list[Data] = [  # what the passes below Graph IR took
             {"name": s.name, "seconds": s.seconds, "level": s.level}
             for s in record
@@ -143,7 +146,7 @@ class Collector:
     def passes(self) -> list[Data]:
         """Every pass with its time; lines and differences are read when they are looked at."""
         out: list[Data] = []
-        before: list[Line] = []
+        before: list[PageLine] = []
         for i, s in enumerate(self.record):
             lines = graph_lines(s.graph)
             last = i == len(self.record) - 1
@@ -160,7 +163,7 @@ class Collector:
             before = lines
         return out
 
-    def _node(self, x: Line) -> int:
+    def _node(self, x: PageLine) -> int:
         return x.input if x.node is None else self.numbers[x.node] + len(self.graph.inputs)
 
     def nodes(self) -> list[Data]:
@@ -193,7 +196,7 @@ class Collector:
         return out
 
     def _linked(self, values: Sequence[Value]) -> tuple[list[int], list[str]]:
-        found = [self.links.get(v, Link()) for v in values]
+        found = [self.links.get(v, ValueLink()) for v in values]
         steps = dict.fromkeys(s for x in found for s in x.steps)
         return list(steps), list(dict.fromkeys(n for x in found for n in x.names))
 
@@ -222,7 +225,7 @@ class Collector:
         tried = tried_nests()
         for i, s in enumerate(self.program.steps):
             # A view is an offset: nothing moves.
-            w = Work() if step_kind(s) == "view" else work_of(s, self.types, sizes)
+            w = StepWork() if step_kind(s) == "view" else work_of(s, self.types, sizes)
             name = s.node.op.name if isinstance(s, HostCall) else s.name
             own = written_kernel(s)
             nests, lines = nests_of(s), _locations(s)
@@ -255,7 +258,7 @@ class Collector:
         """What each step computes, by its number."""
         nodes: dict[int, list[Node]] = {}
         for n in self.graph.nodes:
-            found = [self.links.get(v, Link()) for v in n.results]
+            found = [self.links.get(v, ValueLink()) for v in n.results]
             for step in dict.fromkeys(s for x in found for s in x.steps):
                 nodes.setdefault(step, []).append(n)
         written = written_ops(self.record[0].graph, self.graph)
@@ -306,7 +309,7 @@ class Collector:
                     x = launch_of(s, own)
                     out.append(Launched(i, own.name, own, [*x.inputs, *x.outputs]))
                 continue
-            while calls and isinstance(c := calls[0], Call) and _is_of(c.name, s.name):
+            while calls and isinstance(c := calls[0], KernelCall) and _is_of(c.name, s.name):
                 out.append(Launched(i, c.name, self.tiles[c.name], [*c.inputs, *c.outputs]))
                 calls = calls[1:]
         return out
@@ -337,14 +340,14 @@ def _is_of(name: str, step: str) -> bool:
     return name == step or (name.startswith(f"{step}_") and name[len(step) + 1 :].isdecimal())
 
 
-def difference(before: Sequence[Line], after: Sequence[Line]) -> list[Sequence[Any]]:
+def difference(before: Sequence[PageLine], after: Sequence[PageLine]) -> list[Sequence[Any]]:
     """[what, i, j, k, l]: lines i to j before are lines k to l after; numbers of values do not count."""
     old, new = [_key(x) for x in before], [_key(x) for x in after]
     found = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     return [(what[0], *ends) for what, *ends in found]
 
 
-def _key(x: Line) -> tuple[str, Location | None]:
+def _key(x: PageLine) -> tuple[str, Location | None]:
     words = x.text.split("%")
     return "%".join([words[0], *(w.lstrip("0123456789.in") for w in words[1:])]), x.location
 
@@ -432,7 +435,9 @@ def peaks_data(p: Peaks, steps: Sequence[Data] = ()) -> Data:
     it, and the cache or memory that its data come from.
     """
     timed = [
-        (s, Work(s["flops"], s["cost"], s["bytes"], s["wide"])) for s in steps if s["seconds"] > 0
+        (s, StepWork(s["flops"], s["cost"], s["bytes"], s["wide"]))
+        for s in steps
+        if s["seconds"] > 0
     ]
     p = p.raised((w, s["seconds"]) for s, w in timed if s["kind"] != "host")
     for s, w in timed:

@@ -31,7 +31,7 @@ from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.launch import Launch
 from tessera.runtime import triton_builder
 from tessera.runtime.cuda.memory import DeviceArray
-from tessera.runtime.triton_builder import Source
+from tessera.runtime.triton_builder import TritonSource
 
 # name: what Triton is asked for, how its assembly is called, and a machine with such GPUs
 ARCHITECTURES: dict[str, tuple[tuple[str, Any, int], str, str]] = {
@@ -178,7 +178,7 @@ def _touched(lines: Sequence[str], parameters: Sequence[str]) -> list[int]:
     return out
 
 
-def _assembled(sources: Sequence[Source]) -> list[list[str]]:
+def _assembled(sources: Sequence[TritonSource]) -> list[list[str]]:
     """PTX or AMDGCN of each kernel, or what keeps it from being shown."""
     try:
         triton_builder.version()
@@ -188,7 +188,7 @@ def _assembled(sources: Sequence[Source]) -> list[list[str]]:
         return list(pool.map(carried(_assembly), sources))
 
 
-def _assembly(s: Source) -> list[str]:
+def _assembly(s: TritonSource) -> list[str]:
     try:
         text = triton_builder.assembly(s)
     except CompileError as e:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tessera.checks.roofline import work as tile_work
 from tessera.core.types import TensorType
-from tessera.inspect.work import Work
+from tessera.inspect.work import StepWork
 from tessera.ir.schedule.ir import HostCall, Step
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Launch
@@ -26,7 +26,7 @@ def launch_of(s: HostCall, k: Kernel) -> Launch:
     return Launch(k, tuple(s.operands), tuple(s.results[updated:]))
 
 
-def work_by_hand(k: Kernel, types: Sequence[TensorType], otherwise: Work) -> Work:
+def work_by_hand(k: Kernel, types: Sequence[TensorType], otherwise: StepWork) -> StepWork:
     """The work of a hand-written kernel on operands and results of these types."""
     sizes: dict[str, int] = {}
     for m, t in zip(k.parameters, types, strict=True):
@@ -36,4 +36,4 @@ def work_by_hand(k: Kernel, types: Sequence[TensorType], otherwise: Work) -> Wor
     if any(n not in sizes for n in k.sizes):
         return otherwise
     w = tile_work(k, sizes)
-    return Work(w.flops, w.flops, w.bytes)
+    return StepWork(w.flops, w.flops, w.bytes)

@@ -15,7 +15,7 @@ from tessera.ir.schedule.lower import names_of
 
 
 @dataclass(frozen=True)
-class Link:
+class ValueLink:
     """What computes a value."""
 
     steps: tuple[int, ...] = ()  # numbers of steps
@@ -37,11 +37,11 @@ def written_by(s: Step) -> list[str]:
     return list(s.results if isinstance(s, HostCall | Primitive) else s.outputs)
 
 
-def links_of(g: Graph, p: Program, on_gpu: bool = False) -> dict[Value, Link]:
+def links_of(g: Graph, p: Program, on_gpu: bool = False) -> dict[Value, ValueLink]:
     """What computes each value of the graph that a program was made of; inputs have their readers."""
     names = names_of(g, on_gpu)
     makers = {name: i for i, s in enumerate(p.steps) for name in made_by(s)}
-    found: dict[Value, Link] = {}
+    found: dict[Value, ValueLink] = {}
     for n in g.nodes:
         found.update({v: _link(names.get(v), makers) for v in n.results})
     readers: dict[str, list[int]] = {}
@@ -50,19 +50,19 @@ def links_of(g: Graph, p: Program, on_gpu: bool = False) -> dict[Value, Link]:
             readers.setdefault(name, []).append(i)
     _fill(g, found)
     for v in g.inputs:
-        found[v] = Link(tuple(readers.get(names[v], ())), (names[v],))
+        found[v] = ValueLink(tuple(readers.get(names[v], ())), (names[v],))
     return found
 
 
-def _link(name: str | None, makers: dict[str, int]) -> Link:
+def _link(name: str | None, makers: dict[str, int]) -> ValueLink:
     if name is None or name not in makers:
-        return Link()
-    return Link((makers[name],), (name,))
+        return ValueLink()
+    return ValueLink((makers[name],), (name,))
 
 
-def _fill(g: Graph, found: dict[Value, Link]) -> None:
+def _fill(g: Graph, found: dict[Value, ValueLink]) -> None:
     """Give values that exist nowhere the links of those that read them."""
-    users: dict[Value, list[Link]] = {}
+    users: dict[Value, list[ValueLink]] = {}
     for n in reversed(g.nodes):
         for v in n.results:
             if not found[v].steps:
@@ -72,6 +72,6 @@ def _fill(g: Graph, found: dict[Value, Link]) -> None:
             users.setdefault(v, []).append(whole)
 
 
-def _union(links: Sequence[Link]) -> Link:
+def _union(links: Sequence[ValueLink]) -> ValueLink:
     steps = dict.fromkeys(s for x in links for s in x.steps)
-    return Link(tuple(steps), tuple(dict.fromkeys(n for x in links for n in x.names)))
+    return ValueLink(tuple(steps), tuple(dict.fromkeys(n for x in links for n in x.names)))

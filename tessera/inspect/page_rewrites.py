@@ -9,15 +9,15 @@ from tessera.algebra.laws.law import Law
 from tessera.algebra.laws.log import Rewrite
 from tessera.algebra.laws.show import Letters, shown
 from tessera.algebra.operator import Operator
-from tessera.inspect.page_data import Places
+from tessera.inspect.page_data import SourcePlaces
 
 
-def rewrites_data(log: Sequence[Rewrite], places: Places) -> list[dict[str, Any]]:
+def rewrites_data(log: Sequence[Rewrite], places: SourcePlaces) -> list[dict[str, Any]]:
     """The derivation of every operator that was simplified while the function was traced."""
     return [_one(r, places) for r in log]
 
 
-def _one(r: Rewrite, places: Places) -> dict[str, Any]:
+def _one(r: Rewrite, places: SourcePlaces) -> dict[str, Any]:
     d, letters = r.derive(), Letters()
     forms: list[tuple[Operator, str, str, tuple[str, ...]]] = [(d.start, "", "", ())]
     for s in d.steps:

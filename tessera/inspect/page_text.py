@@ -25,7 +25,7 @@ _NAME = re.compile(r"%\w+")
 
 
 @dataclass(frozen=True)
-class Line:
+class PageLine:
     """A line of a level."""
 
     text: str
@@ -37,11 +37,11 @@ class Line:
     operation: tile.Operation | None = None  # of Tile IR
 
 
-def graph_lines(g: Graph) -> list[Line]:
+def graph_lines(g: Graph) -> list[PageLine]:
     """Graph IR, a line for each node; regions stand below their node."""
     names = dict(zip(g.inputs, map("%{}".format, input_names(g)), strict=True))
-    inputs = [Line(f"  {x}: {v.type}", input=i) for i, (v, x) in enumerate(names.items())]
-    return [Line(f"graph {g.name}"), *inputs, *_body(g, names, "  ", None)]
+    inputs = [PageLine(f"  {x}: {v.type}", input=i) for i, (v, x) in enumerate(names.items())]
+    return [PageLine(f"graph {g.name}"), *inputs, *_body(g, names, "  ", None)]
 
 
 def input_names(g: Graph) -> list[str]:
@@ -50,7 +50,7 @@ def input_names(g: Graph) -> list[str]:
     return [named[i] if i < len(named) else f"x{i}" for i in range(len(g.inputs))]
 
 
-def _body(g: Graph, names: dict[Value, str], indent: str, owner: Node | None) -> Iterator[Line]:
+def _body(g: Graph, names: dict[Value, str], indent: str, owner: Node | None) -> Iterator[PageLine]:
     for n in g.nodes:
         number = len(names)
         many = len(n.results) > 1
@@ -60,13 +60,13 @@ def _body(g: Graph, names: dict[Value, str], indent: str, owner: Node | None) ->
         given = [*(names.get(v, "%?") for v in n.operands), *params_of(n)]
         types = ", ".join(str(v.type) for v in n.results)
         text = f"{indent}{made} = {n.op.name}({', '.join(given)}): {types}"
-        yield Line(text, owner or n, location=n.location)
+        yield PageLine(text, owner or n, location=n.location)
         for r in n.regions:
             inner = {v: f"%{len(names)}.in{i}" for i, v in enumerate(r.inputs)}
             names.update(inner)
-            yield Line(f"{indent}  region ({', '.join(inner.values())})", owner or n)
+            yield PageLine(f"{indent}  region ({', '.join(inner.values())})", owner or n)
             yield from _body(r, names, indent + "    ", owner or n)
-    yield Line(f"{indent}return {', '.join(names.get(v, '%?') for v in g.outputs)}", owner)
+    yield PageLine(f"{indent}return {', '.join(names.get(v, '%?') for v in g.outputs)}", owner)
 
 
 def params_of(n: Node) -> list[str]:
@@ -84,42 +84,42 @@ def _shown(x: Any) -> str:
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
 
 
-def schedule_lines(p: Program) -> list[Line]:
+def schedule_lines(p: Program) -> list[PageLine]:
     """Schedule IR, with the step and the stage of every line."""
-    out = [Line(f"program {p.name}")]
-    out += [Line(f"  {b.name}: {b.type}", names=(b.name,)) for b in p.buffers.values()]
+    out = [PageLine(f"program {p.name}")]
+    out += [PageLine(f"  {b.name}: {b.type}", names=(b.name,)) for b in p.buffers.values()]
     for i, s in enumerate(p.steps):
         if isinstance(s, HostCall):
-            out.append(Line(f"  {s}", step=i, names=s.results, location=s.node.location))
+            out.append(PageLine(f"  {s}", step=i, names=s.results, location=s.node.location))
         elif isinstance(s, Primitive):
-            out.append(Line(f"  {s}", step=i, names=s.results, location=s.location))
+            out.append(PageLine(f"  {s}", step=i, names=s.results, location=s.location))
         else:
             out += _step_lines(s, i, "  ")
-    return [*out, Line(f"  returns {', '.join(p.outputs)}")]
+    return [*out, PageLine(f"  returns {', '.join(p.outputs)}")]
 
 
-def _step_lines(s: Kernel | Group, i: int, indent: str) -> Iterator[Line]:
-    yield Line(indent + str(s).split("\n", 1)[0], step=i)
+def _step_lines(s: Kernel | Group, i: int, indent: str) -> Iterator[PageLine]:
+    yield PageLine(indent + str(s).split("\n", 1)[0], step=i)
     if isinstance(s, Group):
         for k in s.kernels:
             yield from _step_lines(k, i, indent + "  ")
         return
     if s.nest is not None:
-        yield Line(f"{indent}  nest {s.nest}", step=i)
+        yield PageLine(f"{indent}  nest {s.nest}", step=i)
     for t in s.stages:
-        yield Line(f"{indent}  {t}", step=i, names=(t.name,), location=t.location)
+        yield PageLine(f"{indent}  {t}", step=i, names=(t.name,), location=t.location)
 
 
-def tile_lines(name: str, k: tile.Kernel, buffers: Mapping[str, str]) -> list[Line]:
+def tile_lines(name: str, k: tile.Kernel, buffers: Mapping[str, str]) -> list[PageLine]:
     """Tile IR; a line that touches memory has the buffer's name."""
     called = [(buffers.get(m.name, m.name), m) for m in k.parameters]
     parameters = [
-        Line(f"  {'writes' if m.writable else 'reads'} {x}: {m.type}", names=(x,))
+        PageLine(f"  {'writes' if m.writable else 'reads'} {x}: {m.type}", names=(x,))
         for x, m in called
     ]
     grid = ", ".join(f"{variable}<{n}" for variable, n in k.grid)
     return [
-        Line(f"kernel {name} on grid ({grid})"),
+        PageLine(f"kernel {name} on grid ({grid})"),
         *parameters,
         *_tile_block(k.body, {}, buffers, "  "),
     ]
@@ -127,7 +127,7 @@ def tile_lines(name: str, k: tile.Kernel, buffers: Mapping[str, str]) -> list[Li
 
 def _tile_block(
     b: tile.Block, names: dict[tile.Tile, str], buffers: Mapping[str, str], indent: str
-) -> Iterator[Line]:
+) -> Iterator[PageLine]:
     for op in b.operations:
         operands = [names.get(t, "%?") for t in op.operands]
         for t in op.results:
@@ -145,30 +145,30 @@ def _tile_block(
             ]
             given = f"({', '.join(carried)})" if carried else ""
             text = f"{left}{loop}{given}{right}"
-            yield Line(indent + text, location=op.location, operation=op)
+            yield PageLine(indent + text, location=op.location, operation=op)
             yield from _tile_block(op.block, names, buffers, indent + "  ")
             continue
         yield _tile_operation(op, operands, buffers, indent + left, right)
     if b.outputs:
-        yield Line(f"{indent}yield {', '.join(names.get(t, '%?') for t in b.outputs)}")
+        yield PageLine(f"{indent}yield {', '.join(names.get(t, '%?') for t in b.outputs)}")
 
 
 def _tile_operation(
     op: tile.Operation, operands: Sequence[str], buffers: Mapping[str, str], left: str, right: str
-) -> Line:
+) -> PageLine:
     memory = () if op.memory is None else (buffers.get(op.memory.name, op.memory.name),)
     given = [*memory, *operands]
     given += [f"{k}={_attribute(v)}" for k, v in op.attributes.items() if v not in ((), None)]
     stated = f": {op.memory.type}" if op.name == "alloc" and op.memory is not None else right
     text = f"{left}{op.name}({', '.join(given)}){stated}"
-    return Line(text, names=memory, location=op.location, operation=op)
+    return PageLine(text, names=memory, location=op.location, operation=op)
 
 
 def _attribute(x: Any) -> str:
     return _TESSERA_DIM.sub(r"\1", attribute_text(x)).split(" : ")[0]
 
 
-def llvm_lines(text: str, parameters: Sequence[str]) -> list[Line]:
+def llvm_lines(text: str, parameters: Sequence[str]) -> list[PageLine]:
     """LLVM IR; lines that address, read or write a parameter have its buffer's name."""
     held: dict[str, str] = {}  # what a name of LLVM IR is, or points into
     out = []
@@ -181,5 +181,5 @@ def llvm_lines(text: str, parameters: Sequence[str]) -> list[Line]:
         touched = {held[x]: None for x in found if x in held}
         if touched and is_address and " = " in line:
             held[found[0]] = next(iter(touched))
-        out.append(Line(line, names=tuple(touched)))
+        out.append(PageLine(line, names=tuple(touched)))
     return out

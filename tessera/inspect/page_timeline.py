@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tessera.compile.artifact import Call
-from tessera.inspect.profile_program import Watched
+from tessera.compile.artifact import KernelCall
+from tessera.inspect.profile_program import WatchedProgram
 from tessera.inspect.profile_record import Noted
 from tessera.ir.schedule.ir import HostCall, Step
 from tessera.runtime.stamps import BUSY, FIRST, LAST, RUNS
@@ -14,10 +14,10 @@ from tessera.runtime.stamps import BUSY, FIRST, LAST, RUNS
 _MOST = 3000  # spans of a row, beyond which a page would be slow to open
 
 
-def name_of(made: Watched, step: int) -> str:
+def name_of(made: WatchedProgram, step: int) -> str:
     """What a step of a run is called: a kernel by its name, a host call by the first buffer it writes."""
     access = made.steps[step]
-    is_host = not any(c.name == access.name for c in made.image.steps if isinstance(c, Call))
+    is_host = not any(c.name == access.name for c in made.image.steps if isinstance(c, KernelCall))
     return f"={access.writes[0]}" if is_host and access.writes else access.name
 
 
@@ -68,7 +68,7 @@ def _number(numbers: Mapping[str, int], name: str) -> int:
     return numbers.get(name, numbers.get(first, -1) if last.isdecimal() else -1)
 
 
-def _spans(made: Watched, records: Any) -> list[tuple[str, int, int, float]]:
+def _spans(made: WatchedProgram, records: Any) -> list[tuple[str, int, int, float]]:
     out = []
     for step, begin, end in made.spans(records):
         r = records[step]

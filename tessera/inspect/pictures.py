@@ -215,7 +215,7 @@ def _(g: Graph) -> str:
 
 
 @dataclass(frozen=True)
-class _Box:
+class _NodeBox:
     """A node of a graph in its picture."""
 
     label: str
@@ -225,17 +225,17 @@ class _Box:
     width: float
 
 
-def _boxes(g: Graph) -> list[_Box]:
+def _boxes(g: Graph) -> list[_NodeBox]:
     index: dict[Value, int] = {v: i for i, v in enumerate(g.inputs)}
     out = [
-        _Box(x, kind_of(None), str(v.type), (), _width(x))
+        _NodeBox(x, kind_of(None), str(v.type), (), _width(x))
         for x, v in zip(input_names(g), g.inputs, strict=True)
     ]
     for n in g.nodes:
         types = ", ".join(str(v.type) for v in n.results)
         given = tuple(index[v] for v in n.operands)
         index.update(dict.fromkeys(n.results, len(out)))
-        out.append(_Box(n.op.name, kind_of(n), types, given, _width(n.op.name)))
+        out.append(_NodeBox(n.op.name, kind_of(n), types, given, _width(n.op.name)))
     return out
 
 
@@ -263,7 +263,7 @@ def _edge(above: tuple[float, int], below: tuple[float, int]) -> str:
     return f'<path d="{curve}" fill="none" stroke="currentColor" stroke-opacity=".4"/>'
 
 
-def _node(b: _Box, x: float, y: int) -> str:
+def _node(b: _NodeBox, x: float, y: int) -> str:
     c, top, rounded = COLOURS[b.kind], _LAYER * y + 8, 13 if b.kind == "input" else 4
     return (
         f'<g><rect x="{x - b.width / 2:.0f}" y="{top}" width="{b.width:.0f}" height="26" rx="{rounded}" '

@@ -26,21 +26,21 @@ from tessera.core.errors import OperandError, located
 from tessera.inspect.files import write_whole
 from tessera.inspect.plots import roofline
 from tessera.inspect.profile_compare import Comparison, compared
-from tessera.inspect.profile_facts import Held, Memory
+from tessera.inspect.profile_facts import Held, RunMemory
 from tessera.inspect.profile_flame import flame_graph
 from tessera.inspect.profile_record import Noted, Recorder
 from tessera.inspect.profile_rows import (
     PARTS,
-    Line,
+    ProfileRow,
     Resolved,
-    Row,
-    Span,
+    SourceLine,
+    TimeSpan,
     by_line,
     self_times,
 )
 from tessera.inspect.profile_trace import trace_events
 from tessera.inspect.profile_tracks import tracks_page
-from tessera.inspect.work import Work
+from tessera.inspect.work import StepWork
 from tessera.ir.schedule.memory import readable
 from tessera.tune.roofline import peaks_here
 
@@ -87,30 +87,30 @@ class Profile:
         return (self._recorder.end - self._recorder.begin) / 1e9
 
     @cached_property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TimeSpan]:
         """Everything that took time, by thread and begin."""
-        found: list[Span] = self._resolved.spans
+        found: list[TimeSpan] = self._resolved.spans
         return found
 
     @cached_property
-    def kernels(self) -> list[Row]:
+    def kernels(self) -> list[ProfileRow]:
         """Kernels, host calls, copies and launches, the longest first."""
         return sorted(self._rows, key=lambda r: -r.seconds)
 
     @cached_property
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[ProfileRow]:
         """The rows in the order of their numbers."""
-        found: list[Row] = self._resolved.rows
+        found: list[ProfileRow] = self._resolved.rows
         return found
 
     @cached_property
-    def memory(self) -> list[Memory]:
+    def memory(self) -> list[RunMemory]:
         """The memory of the last run of each program."""
-        found: list[Memory] = self._resolved.memory
+        found: list[RunMemory] = self._resolved.memory
         return found
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[SourceLine]:
         """Lines of the user's source with their part of the kernels, the longest first."""
         return by_line(self._rows)
 
@@ -237,14 +237,14 @@ def _written(path: str | os.PathLike[str], text: str) -> None:
         raise located(OperandError(f"profile: {path} cannot be written ({e.strerror})")) from None
 
 
-def _plain(r: Row) -> dict[str, Any]:
+def _plain(r: ProfileRow) -> dict[str, Any]:
     return {
         **asdict(r), "seconds": r.seconds, "flops": r.flops, "bytes": r.bytes,
         "fraction": r.fraction,
     }  # fmt: skip
 
 
-def _kernel_table(rows: Sequence[Row], wall: float) -> str:
+def _kernel_table(rows: Sequence[ProfileRow], wall: float) -> str:
     if not rows:
         return ""
     cells = [("ms", "share", "launches", "GF/s", "GB/s", "roof", "bound", "kernel", "what", "line")]
@@ -262,7 +262,7 @@ def _kernel_table(rows: Sequence[Row], wall: float) -> str:
     return _aligned(cells, left=4)
 
 
-def _line_table(lines: Sequence[Line]) -> str:
+def _line_table(lines: Sequence[SourceLine]) -> str:
     if not lines:
         return ""
     cells = [("ms", "GFLOP", "MB", "line", "")]
@@ -321,9 +321,9 @@ def _loaded(whole: Mapping[str, Any]) -> Profile:
     p = Profile()
     p.wall = float(whole["wall"])
     p._rows = [_row(r) for r in whole["kernels"]]
-    p.spans = [Span(**{**s, "stack": tuple(s["stack"])}) for s in whole["spans"]]
+    p.spans = [TimeSpan(**{**s, "stack": tuple(s["stack"])}) for s in whole["spans"]]
     p.memory = [
-        Memory(
+        RunMemory(
             m["program"], m["peak"], tuple(Held(**t) for t in m["tensors"]),
             tuple((a, b) for a, b in m["points"]),
         )
@@ -332,10 +332,10 @@ def _loaded(whole: Mapping[str, Any]) -> Profile:
     return p
 
 
-def _row(r: Mapping[str, Any]) -> Row:
-    return Row(
+def _row(r: Mapping[str, Any]) -> ProfileRow:
+    return ProfileRow(
         str(r["program"]), str(r["name"]), str(r["kind"]), str(r["what"]), dict(r["lines"]),
-        int(r["launches"]), [float(t) for t in r["runs"]], Work(**r["work"]), float(r["least"]),
+        int(r["launches"]), [float(t) for t in r["runs"]], StepWork(**r["work"]), float(r["least"]),
         str(r["bound"]),
     )  # fmt: skip
 

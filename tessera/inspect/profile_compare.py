@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.inspect.profile_rows import Row
+from tessera.inspect.profile_rows import ProfileRow
 
 _NOTABLE = 0.01  # of the whole time that a change must be to count
 
 
 @dataclass(frozen=True)
-class Change:
+class TimeChange:
     """The usual seconds of one run of something, before and now; None where there was none."""
 
     name: str
@@ -34,16 +34,16 @@ class Change:
 class Comparison:
     """Two profiles side by side; prints as a table."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[TimeChange, ...]
 
     @property
-    def total(self) -> Change:
+    def total(self) -> TimeChange:
         """Everything together, as often as it runs now."""
         before = sum((c.before or 0.0) * c.runs for c in self.changes)
         now = sum((c.now or 0.0) * c.runs for c in self.changes)
-        return Change("total", before, now)
+        return TimeChange("total", before, now)
 
-    def regressions(self, limit: float = 0.1) -> list[Change]:
+    def regressions(self, limit: float = 0.1) -> list[TimeChange]:
         """What takes longer by more than `limit` (0.1: a tenth), and the total if it does."""
         whole = self.total
         least = _NOTABLE * (whole.before or 0.0)
@@ -69,7 +69,7 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.3f}"
 
 
-def compared(before: Sequence[Row], now: Sequence[Row]) -> Comparison:
+def compared(before: Sequence[ProfileRow], now: Sequence[ProfileRow]) -> Comparison:
     """Rows of two profiles by their names."""
     old = {(r.program, r.name): r for r in before}
     new = {(r.program, r.name): r for r in now}
@@ -79,6 +79,6 @@ def compared(before: Sequence[Row], now: Sequence[Row]) -> Comparison:
         name = key[1] if (b or old[key]).kind == "kernel" else ": ".join(key)
         runs = len((b or old[key]).runs)
         changes.append(
-            Change(name, None if a is None else a.usual, None if b is None else b.usual, runs)
+            TimeChange(name, None if a is None else a.usual, None if b is None else b.usual, runs)
         )
     return Comparison(tuple(changes))

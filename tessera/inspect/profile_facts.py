@@ -13,8 +13,8 @@ from tessera.checks.roofline import MACHINES
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.inspect.profile_gpu import OnGpu
-from tessera.inspect.profile_program import Watched
-from tessera.inspect.work import Work, described, lines_of, work_of
+from tessera.inspect.profile_program import WatchedProgram
+from tessera.inspect.work import StepWork, described, lines_of, work_of
 from tessera.ir.schedule.ir import HostCall, Step
 
 Types = Mapping[str, TensorType]
@@ -45,7 +45,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Memory:
+class RunMemory:
     """The memory of one run of a program: its tensors, and the bytes in use at each step."""
 
     program: str
@@ -58,21 +58,21 @@ class Facts:
     """What is known of the steps of a program."""
 
     def __init__(
-        self, w: Watched | OnGpu, types: Types, steps: Sequence[Step | None],
+        self, w: WatchedProgram | OnGpu, types: Types, steps: Sequence[Step | None],
         names: Sequence[tuple[str, str]], device: str = "",
     ):  # fmt: skip
         self.watched, self.steps, self.names, self.device = w, steps, names, device
         self.last: Sequence[tuple[int, int, int]] = ()  # the spans of the last run
         self._types = types
-        self._work: dict[int, Work] = {}
+        self._work: dict[int, StepWork] = {}
         self._lines: dict[int, dict[str, float]] = {}
 
-    def work(self, i: int) -> Work:
+    def work(self, i: int) -> StepWork:
         """The work of a step."""
         if i not in self._work:
             s = self.steps[i]
             types = self.watched.types if isinstance(s, HostCall) else self._types
-            self._work[i] = Work() if s is None else work_of(s, types, self.watched.sizes)
+            self._work[i] = StepWork() if s is None else work_of(s, types, self.watched.sizes)
             if isinstance(s, HostCall) and self.names[i][1] == "kernel":
                 self._work[i] += attention_work(s, types)
         return self._work[i]
@@ -99,7 +99,7 @@ class Facts:
             out.update(dict.fromkeys(a.writes, max(lines, key=lambda k: lines[k], default="")))
         return out
 
-    def memory(self, zero: int) -> Iterator[Memory]:
+    def memory(self, zero: int) -> Iterator[RunMemory]:
         """The memory of the last run."""
         plan = self.watched.plan
         if not self.last:
@@ -114,10 +114,10 @@ class Facts:
              + sum(s.size for s in plan.storages if s.first <= i <= s.last))
             for i, begin, _ in self.last
         )  # fmt: skip
-        yield Memory(self.watched.name, plan.peak, held, points)
+        yield RunMemory(self.watched.name, plan.peak, held, points)
 
 
-def facts_here(w: Watched) -> Facts:
+def facts_here(w: WatchedProgram) -> Facts:
     """Of a program on threads of the host."""
     e = w.executable
     types = {} if e is None else {n: b.type for n, b in e.schedule.buffers.items()}
@@ -154,18 +154,18 @@ def _name(s: Step | None) -> str:
     return f"{s.node.op.name}_{s.results[0]}" if isinstance(s, HostCall) else getattr(s, "name", "")
 
 
-def attention_work(s: HostCall, types: Types) -> Work:
+def attention_work(s: HostCall, types: Types) -> StepWork:
     """An attention that stays whole counts by its products, over the keys that a mask leaves."""
     count = _PRODUCTS.get(s.node.op.name, 0)
     if not count:
-        return Work()
+        return StepWork()
     *lead, queries, size = (int(n) for n in types[s.operands[0]].shape)
     keys = int(types[s.operands[1]].shape[-2])
     seen = queries * keys
     if s.node.params["causal"]:
         seen = sum(min(max(r + 1 + keys - queries, 0), keys) for r in range(queries))
     flops = 2.0 * count * prod(lead) * seen * size
-    return Work(flops, flops)
+    return StepWork(flops, flops)
 
 
 def _place(where: Location | None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from string import Template
 
-from tessera.inspect.profile_rows import Span, self_times
+from tessera.inspect.profile_rows import TimeSpan, self_times
 
 _HEIGHT = 22  # pixels of a box
 _THIN = 2e-4  # of the whole: what is thinner is not drawn
@@ -23,15 +23,15 @@ _COLOURS = {
 }  # fmt: skip
 
 
-class _Box:
+class _FlameBox:
     """A name under its caller, with its own time."""
 
     def __init__(self, name: str, kind: str):
         self.name, self.kind, self.own = name, kind, 0
-        self.inside: dict[tuple[str, str], _Box] = {}
+        self.inside: dict[tuple[str, str], _FlameBox] = {}
 
-    def at(self, name: str, kind: str) -> _Box:
-        return self.inside.setdefault((name, kind), _Box(name, kind))
+    def at(self, name: str, kind: str) -> _FlameBox:
+        return self.inside.setdefault((name, kind), _FlameBox(name, kind))
 
     @property
     def time(self) -> int:
@@ -42,7 +42,7 @@ class _Box:
         return 1 + max((b.depth for b in self.inside.values()), default=0)
 
 
-def flame_graph(spans: Sequence[Span], wall: float) -> str:
+def flame_graph(spans: Sequence[TimeSpan], wall: float) -> str:
     """The page."""
     root = _tree(spans, int(wall * 1e9))
     total = max(root.time, 1)
@@ -62,9 +62,9 @@ def flame_graph(spans: Sequence[Span], wall: float) -> str:
     )
 
 
-def _tree(spans: Sequence[Span], wall: int) -> _Box:
-    root = _Box("all", "python")
-    open_: list[tuple[Span, _Box]] = []
+def _tree(spans: Sequence[TimeSpan], wall: int) -> _FlameBox:
+    root = _FlameBox("all", "python")
+    open_: list[tuple[TimeSpan, _FlameBox]] = []
     for s, own in zip(spans, self_times(spans), strict=True):
         while open_ and (open_[-1][0].thread != s.thread or open_[-1][0].end <= s.begin):
             open_.pop()
@@ -81,7 +81,7 @@ def _tree(spans: Sequence[Span], wall: int) -> _Box:
     return root
 
 
-def _drawn(box: _Box, begin: int, depth: int, total: int) -> Iterator[str]:
+def _drawn(box: _FlameBox, begin: int, depth: int, total: int) -> Iterator[str]:
     time = box.time
     if time < _THIN * total:
         return

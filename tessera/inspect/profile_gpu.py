@@ -61,7 +61,7 @@ class OnGpu:
         return records
 
 
-class _Mark:
+class _EventMark:
     """An event, and the step of a run that it ends; none where nothing of ours ended."""
 
     __slots__ = ("event", "run", "step")
@@ -71,16 +71,16 @@ class _Mark:
         self.event.record()
 
 
-class Device:
+class DeviceEvents:
     """The events of one device, in order."""
 
     def __init__(self, gpu: Gpu):
         self.gpu = gpu
         gpu.synchronize()
-        self._first = _Mark(gpu)
+        self._first = _EventMark(gpu)
         self._first.event.synchronize()
         self._zero = _now()  # of the clock of the host at the first event
-        self._marks: list[_Mark] = []
+        self._marks: list[_EventMark] = []
         self._copies: list[tuple[Any, str, int, DriverEvent, DriverEvent]] = []
 
     def copied(
@@ -91,7 +91,7 @@ class Device:
 
     def mark(self, run: Any = None, step: int = -1) -> None:
         """Note that a step of a run has ended here, or that another one begins."""
-        self._marks.append(_Mark(self.gpu, run, step))
+        self._marks.append(_EventMark(self.gpu, run, step))
 
     def resolve(self) -> dict[tuple[Any, str], Ran]:
         """The steps of each run, and those of each engine beside it, after waiting for the device."""
@@ -113,7 +113,7 @@ class Device:
         return out
 
 
-class Run:
+class ProgramRun:
     """One run of a program, by identity."""
 
     def __init__(self, program: GpuProgram, stack: Any):
@@ -125,7 +125,7 @@ class GpuRecorder:
 
     def __init__(self, note: Callable[..., None], callers: Callable[[], Any]):
         self._note, self._callers = note, callers
-        self._devices: dict[Gpu, Device] = {}
+        self._devices: dict[Gpu, DeviceEvents] = {}
         self._numbers: dict[GpuProgram, dict[str, int]] = {}  # of steps, by name
         self._lock = threading.RLock()  # events and launches of a program stay together
         self._now = threading.local()  # the run of this thread
@@ -144,7 +144,7 @@ class GpuRecorder:
         for d in self._devices.values():
             d.gpu.synchronize()
 
-    def ran(self) -> list[tuple[Run, str, Ran]]:
+    def ran(self) -> list[tuple[ProgramRun, str, Ran]]:
         """What ran on every device, and on which engine beside its kernels."""
         found = [x for d in self._devices.values() for x in d.resolve().items()]
         return [(run, engine, ran) for (run, engine), ran in found]
@@ -152,7 +152,7 @@ class GpuRecorder:
     def _run(self, run: Callable[..., Any], p: GpuProgram, *xs: Any) -> Any:
         begin = _now()
         around = getattr(self._now, "run", None)  # a region runs inside of another program
-        self._now.run = Run(p, self._callers())
+        self._now.run = ProgramRun(p, self._callers())
         try:
             with nvtx.named(p.p.name):
                 return run(p, *xs)
@@ -177,8 +177,8 @@ class GpuRecorder:
                     s.run_one(i, p.gpu.stream)
                 device.mark(self._now.run, self._numbers[p][x.name])
 
-    def _device(self, gpu: Gpu) -> Device:
-        return self._devices.get(gpu) or self._devices.setdefault(gpu, Device(gpu))
+    def _device(self, gpu: Gpu) -> DeviceEvents:
+        return self._devices.get(gpu) or self._devices.setdefault(gpu, DeviceEvents(gpu))
 
     def _move(
         self, move: Callable[..., None], p: GpuProgram, access: Access, step: Any, *rest: Any

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.compile.cpu.bound_program import Cells, HostAction, Prepared, Run
 from tessera.ir.schedule.memory import Access
 from tessera.runtime.kernel import cells_of
-from tessera.runtime.pool import Job, Series, Task, pool
+from tessera.runtime.pool import Job, PhaseSeries, Task, pool
 from tessera.runtime.stamps import Array, Records, spans
 
 
@@ -25,7 +25,7 @@ class _Alone:
         self.job = job
 
 
-class Watched(Prepared):
+class WatchedProgram(Prepared):
     """A program that is watched."""
 
     def __init__(self, p: Prepared):
@@ -38,7 +38,7 @@ class Watched(Prepared):
     def _quick(self) -> None:
         return None
 
-    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[Series | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[PhaseSeries | HostAction]:
         self.steps = [access for access, _ in steps]
         self.records = Records(len(steps))
         self.phases: list[list[int]] = []
@@ -69,7 +69,7 @@ class Watched(Prepared):
 
     def _by_itself(self, access: Access, job: Job) -> HostAction:
         places = [self._place(n) for n in (*access.reads, *access.writes)]
-        series = Series([[(job, places)]], self.threads)
+        series = PhaseSeries([[(job, places)]], self.threads)
 
         def run(cells: Cells) -> None:
             pool().run_series(series, self._pack(*cells_of(cells)))

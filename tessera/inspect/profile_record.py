@@ -17,7 +17,7 @@ from tessera.core.source import callers
 from tessera.core.spans import SPANS
 from tessera.eager import OPS
 from tessera.inspect.profile_gpu import GpuRecorder, OnGpu
-from tessera.inspect.profile_program import Watched
+from tessera.inspect.profile_program import WatchedProgram
 from tessera.ir.graph.op import Op
 from tessera.lang.jit import Jitted
 from tessera.lang.observe import CALLS
@@ -91,10 +91,10 @@ class Recorder:
         """What runs a program while it is watched; it is made ready at its first call."""
 
         def run(xs: Sequence[Array]) -> list[Array]:
-            made: Watched | None = p.watched
+            made: WatchedProgram | None = p.watched
             if made is None:
                 begin = _now()
-                made = p.watched = Watched(p)
+                made = p.watched = WatchedProgram(p)
                 self._note("profiler", f"watch {p.name}", begin, _now())
             with made.lock:  # records are for one run at a time
                 begin = _now()

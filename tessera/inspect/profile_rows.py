@@ -12,16 +12,16 @@ from typing import Any
 from tessera.checks.roofline import work as tile_work
 from tessera.inspect.profile_facts import (
     Facts,
-    Memory,
     Roof,
+    RunMemory,
     facts_here,
     facts_on_gpu,
     roof_of,
 )
 from tessera.inspect.profile_gpu import OnGpu
-from tessera.inspect.profile_program import Watched
+from tessera.inspect.profile_program import WatchedProgram
 from tessera.inspect.profile_record import Noted, Recorder
-from tessera.inspect.work import Work
+from tessera.inspect.work import StepWork
 from tessera.tune.roofline import Peaks, peaks_here
 
 PARTS = (
@@ -33,7 +33,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """Something that took time, in nanoseconds from the beginning of the profile."""
 
     kind: str
@@ -47,7 +47,7 @@ class Span:
 
 
 @dataclass
-class Row:
+class ProfileRow:
     """A kernel, a host call, a copy or a launch: all of its runs together."""
 
     program: str
@@ -57,7 +57,7 @@ class Row:
     lines: dict[str, float]  # the part of its time that each line of the source gets
     launches: int = 0
     runs: list[float] = field(default_factory=list)  # seconds
-    work: Work = field(default_factory=Work)  # of all runs
+    work: StepWork = field(default_factory=StepWork)  # of all runs
     least: float = 0.0  # seconds that the machine needs for all runs at best
     bound: str = ""  # what limits it: arithmetic, a cache or memory
 
@@ -86,7 +86,7 @@ class Row:
         """How much of the roofline is reached: of arithmetic, or of what holds the data."""
         return self.least / self.seconds if self.seconds else 0.0
 
-    def ran(self, nanoseconds: int, work: Work, roof: Roof | None) -> None:
+    def ran(self, nanoseconds: int, work: StepWork, roof: Roof | None) -> None:
         """Add a run; without a roof it is not known what the machine needs."""
         self.runs.append(nanoseconds / 1e9)
         self.work += work
@@ -95,7 +95,7 @@ class Row:
         self.least += work.least(*roof)
         self._bind(roof, "memory")
 
-    def needs(self, work: Work, roof: Roof, level: str) -> None:
+    def needs(self, work: StepWork, roof: Roof, level: str) -> None:
         """Set what the machine needs for all runs, where each does so much work."""
         self.least = work.least(*roof) * len(self.runs)
         self._bind(roof, level)
@@ -108,7 +108,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """A line of the user's source, with its part of what kernels do."""
 
     where: str
@@ -122,9 +122,9 @@ class Resolved:
 
     def __init__(self, r: Recorder):
         self._recorder = r
-        self.spans: list[Span] = []
-        self.rows: list[Row] = []
-        self.memory: list[Memory] = []
+        self.spans: list[TimeSpan] = []
+        self.rows: list[ProfileRow] = []
+        self.memory: list[RunMemory] = []
         self._found: dict[tuple[str, str], int] = {}
         self._runs: dict[int, int] = {}  # which run of its row a span belongs to
         self._threads: dict[int | str, int] = {r.thread: 0}
@@ -196,7 +196,7 @@ class Resolved:
             facts.last = spans
         return set(ran)
 
-    def _facts_of(self, watched: Watched | OnGpu) -> Facts:
+    def _facts_of(self, watched: WatchedProgram | OnGpu) -> Facts:
         if isinstance(watched, OnGpu):
             key = id(watched.program), watched.engine
             return self._facts.setdefault(key, facts_on_gpu(watched))
@@ -206,25 +206,25 @@ class Resolved:
         key = (program, name)
         if key not in self._found:
             self._found[key] = len(self.rows)
-            self.rows.append(Row(program, name, kind, what, lines))
+            self.rows.append(ProfileRow(program, name, kind, what, lines))
         return self._found[key]
 
     def _span(
         self, kind: str, name: str, begin: int, end: int, thread: int, stack: tuple[str, ...],
         row: int = -1, device: str = "",
-    ) -> Span:  # fmt: skip
+    ) -> TimeSpan:  # fmt: skip
         zero = self._recorder.begin
-        made = Span(kind, name, begin - zero, end - zero, thread, stack, row, device)
+        made = TimeSpan(kind, name, begin - zero, end - zero, thread, stack, row, device)
         self.spans.append(made)
         return made
 
 
-def _launched(source: Any, sizes: Mapping[str, int], moved: int) -> Work:
+def _launched(source: Any, sizes: Mapping[str, int], moved: int) -> StepWork:
     """The work of a kernel that was written by hand."""
     if source is None:
-        return Work(bytes=moved)
+        return StepWork(bytes=moved)
     w = tile_work(source, sizes)
-    return Work(w.flops, w.flops, w.bytes)
+    return StepWork(w.flops, w.flops, w.bytes)
 
 
 def _line(stack: Sequence[tuple[CodeType, int]]) -> str:
@@ -236,7 +236,7 @@ def _frame(code: CodeType, line: int) -> str:
     return f"{code.co_name} ({code.co_filename}:{line})"
 
 
-def self_times(spans: Sequence[Span]) -> list[int]:
+def self_times(spans: Sequence[TimeSpan]) -> list[int]:
     """The time of each span without that of the spans inside; spans lie in order of their begin."""
     own = [s.end - s.begin for s in spans]
     open_: list[int] = []
@@ -249,11 +249,11 @@ def self_times(spans: Sequence[Span]) -> list[int]:
     return own
 
 
-def by_line(rows: Sequence[Row]) -> list[Line]:
+def by_line(rows: Sequence[ProfileRow]) -> list[SourceLine]:
     """The lines of the source, the longest first."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for r in rows:
         for where, part in r.lines.items():
             for k, x in enumerate((r.seconds, r.flops, r.bytes)):
                 sums[where][k] += part * x
-    return sorted((Line(w, *x) for w, x in sums.items()), key=lambda x: -x.seconds)
+    return sorted((SourceLine(w, *x) for w, x in sums.items()), key=lambda x: -x.seconds)

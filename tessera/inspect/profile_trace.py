@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tessera.inspect.profile_facts import Memory
-from tessera.inspect.profile_rows import Row, Span
+from tessera.inspect.profile_facts import RunMemory
+from tessera.inspect.profile_rows import ProfileRow, TimeSpan
 
 _PROCESS = 1
 # Readers count whole nanoseconds and some cut what is left of them: 1.001 us would become 1000 ns, and an
@@ -19,14 +19,14 @@ _MORE = 1e-3
 
 
 def trace_events(
-    spans: Sequence[Span], rows: Sequence[Row], memory: Sequence[Memory]
+    spans: Sequence[TimeSpan], rows: Sequence[ProfileRow], memory: Sequence[RunMemory]
 ) -> dict[str, Any]:
     """The whole trace."""
     events = [*_names(spans), *(_complete(s, rows) for s in spans), *_counters(memory)]
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _names(spans: Sequence[Span]) -> Iterator[dict[str, Any]]:
+def _names(spans: Sequence[TimeSpan]) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _track(0), "tessera")
     for thread, device in sorted({(s.thread, s.device) for s in spans}):
         name = device or ("main" if thread == 0 else f"thread {thread}")
@@ -37,7 +37,7 @@ def _named(what: str, track: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": _PROCESS, "tid": track, "args": {"name": name}}
 
 
-def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
+def _complete(s: TimeSpan, rows: Sequence[ProfileRow]) -> dict[str, Any]:
     event: dict[str, Any] = {
         "ph": "X", "name": s.name, "cat": s.kind, "pid": _PROCESS, "tid": _track(s.thread),
         "ts": _us(s.begin), "dur": _us(s.end - s.begin),
@@ -54,7 +54,7 @@ def _complete(s: Span, rows: Sequence[Row]) -> dict[str, Any]:
     return event
 
 
-def _counters(memory: Sequence[Memory]) -> Iterator[dict[str, Any]]:
+def _counters(memory: Sequence[RunMemory]) -> Iterator[dict[str, Any]]:
     for m in memory:
         for at, used in m.points:
             yield {

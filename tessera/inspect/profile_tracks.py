@@ -8,14 +8,14 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from tessera.inspect.profile_rows import Span
+from tessera.inspect.profile_rows import TimeSpan
 
 _MOST = 20_000  # spans of a track, beyond which a page would be slow to open
 
 
-def tracks_of(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], int]:
+def tracks_of(spans: Sequence[TimeSpan]) -> tuple[list[dict[str, Any]], int]:
     """The tracks with their spans, [kind, name, begin, end, depth], and how many spans are left out."""
-    found: dict[tuple[int, str], list[Span]] = {}
+    found: dict[tuple[int, str], list[TimeSpan]] = {}
     for s in spans:
         found.setdefault((s.thread, s.device), []).append(s)
     tracks, left = [], 0
@@ -27,7 +27,7 @@ def tracks_of(spans: Sequence[Span]) -> tuple[list[dict[str, Any]], int]:
     return tracks, left
 
 
-def _nested(spans: Sequence[Span]) -> list[list[Any]]:
+def _nested(spans: Sequence[TimeSpan]) -> list[list[Any]]:
     out: list[list[Any]] = []
     around: list[int] = []  # ends of the spans that are open
     for s in spans:
@@ -38,7 +38,7 @@ def _nested(spans: Sequence[Span]) -> list[list[Any]]:
     return out
 
 
-def tracks_page(spans: Sequence[Span], title: str) -> str:
+def tracks_page(spans: Sequence[TimeSpan], title: str) -> str:
     """The timeline as one file that needs no network."""
     tracks, left = tracks_of(spans)
     data = json.dumps({"tracks": tracks, "left": left}, separators=(",", ":")).replace(

@@ -95,7 +95,7 @@ class Live:
 
 def _listen(port: int, live: Live) -> ThreadingHTTPServer:
     try:
-        return PageServer((HOST, port), type("Handler", (_Handler,), {"live": live}))
+        return PageServer((HOST, port), type("Handler", (_PageHandler,), {"live": live}))
     except OverflowError:
         raise OperandError(f"inspect: {port} is no port, expected 0 to 65535") from None
     except OSError as e:
@@ -105,7 +105,7 @@ def _listen(port: int, live: Live) -> ThreadingHTTPServer:
         ) from None
 
 
-class _Handler(PageHandler):
+class _PageHandler(PageHandler):
     live: Live
 
     def answer(self) -> None:

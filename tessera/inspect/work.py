@@ -64,7 +64,7 @@ _COMPLEX = {"mul": 6, "add": 2, "sub": 2, "div": 11}
 
 
 @dataclass(frozen=True)
-class Work:
+class StepWork:
     """What a run of a step does."""
 
     flops: float = 0.0
@@ -72,34 +72,34 @@ class Work:
     bytes: float = 0.0
     wide: bool = False  # whether it computes in f64
 
-    def __add__(self, other: Work) -> Work:
+    def __add__(self, other: StepWork) -> StepWork:
         wide = self.wide or other.wide
-        return Work(
+        return StepWork(
             self.flops + other.flops, self.cost + other.cost, self.bytes + other.bytes, wide
         )
 
-    def __mul__(self, times: float) -> Work:
-        return Work(self.flops * times, self.cost * times, self.bytes * times, self.wide)
+    def __mul__(self, times: float) -> StepWork:
+        return StepWork(self.flops * times, self.cost * times, self.bytes * times, self.wide)
 
     def least(self, flops: float, bandwidth: float) -> float:
         """The least seconds that it takes at so many operations and bytes a second."""
         return max(self.cost / flops, self.bytes / bandwidth)
 
 
-def work_of(step: Step, types: Types, sizes: Sizes) -> Work:
+def work_of(step: Step, types: Types, sizes: Sizes) -> StepWork:
     """The work of one run of a step at known sizes; types may be symbolic."""
     known = {n: t.substitute(sizes) for n, t in types.items()}
     match step:
         case Kernel() | Group():
-            total = sum((w for _, w in stage_work(step, sizes)), Work())
+            total = sum((w for _, w in stage_work(step, sizes)), StepWork())
             wide = any(known[n].dtype.name in _WIDE for n in step.outputs if n in known)
-            return total + Work(bytes=_moved(step, known, sizes), wide=wide)
+            return total + StepWork(bytes=_moved(step, known, sizes), wide=wide)
         case Primitive():
             flops = _primitive(step, types, known, sizes)
             wide = any(known[n].dtype.name in _WIDE for n in step.results)
-            return Work(flops, flops, _primitive_bytes(step, known), wide)
+            return StepWork(flops, flops, _primitive_bytes(step, known), wide)
         case HostCall():
-            return Work(bytes=sum(size_of(known[n]) for n in (*step.operands, *step.results)))
+            return StepWork(bytes=sum(size_of(known[n]) for n in (*step.operands, *step.results)))
 
 
 def _primitive(step: Primitive, types: Types, known: Types, sizes: Sizes) -> float:
@@ -149,7 +149,7 @@ FORMULAS: dict[str, Callable[..., float]] = {
 }
 
 
-def stage_work(step: Kernel | Group, sizes: Sizes) -> Iterator[tuple[Stage, Work]]:
+def stage_work(step: Kernel | Group, sizes: Sizes) -> Iterator[tuple[Stage, StepWork]]:
     """The arithmetic of each stage."""
     for k in step.kernels if isinstance(step, Group) else (step,):
         for s in k.stages:
@@ -197,7 +197,7 @@ def _points(s: Stage, sizes: Sizes) -> int:
     return prod(number(a.size, sizes) for a in (*s.axes, *s.reduced))
 
 
-def _arithmetic(s: Stage, sizes: Sizes) -> Work:
+def _arithmetic(s: Stage, sizes: Sizes) -> StepWork:
     """Every different op of the term at the points that it depends on, and the fold at all points."""
     extents = {a.name: number(a.size, sizes) for a in (*s.axes, *s.reduced)}
     flops = cost = 0.0
@@ -209,7 +209,7 @@ def _arithmetic(s: Stage, sizes: Sizes) -> Work:
     if s.combine is not None:
         folds = prod(extents.values()) * _ops(s.combine, s.term)
         flops, cost = flops + folds, cost + folds
-    return Work(flops, cost)
+    return StepWork(flops, cost)
 
 
 def _ops(scalar: str, t: Term) -> int:

@@ -14,7 +14,7 @@ from tessera.ops.define import ArrayLike
 T = TypeVar("T", bound=Value)
 
 
-class _Place(Generic[T]):
+class _AtIndex(Generic[T]):
     """x.at[index]: where an update goes."""
 
     __slots__ = ("key", "x")
@@ -72,8 +72,8 @@ class At(Generic[T]):
     def __init__(self, x: T):
         self.x = x
 
-    def __getitem__(self, key: Any) -> _Place[T]:
-        return _Place(self.x, key)
+    def __getitem__(self, key: Any) -> _AtIndex[T]:
+        return _AtIndex(self.x, key)
 
     def __getattr__(self, name: str) -> Any:
         raise habits.absent("x.at", name, ())

@@ -12,7 +12,7 @@ import numpy as np
 from tessera.checks.banks import Layout, Swizzle
 from tessera.checks.findings import Report, Verdict
 from tessera.checks.kernel import TOOLS, check_kernel
-from tessera.checks.roofline import MACHINES, Machine
+from tessera.checks.roofline import MACHINES, RooflineMachine
 from tessera.checks.specialise import specialise
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, parse_dim, substitute, symbols
@@ -31,7 +31,7 @@ def check(
     fixed: bool = False,
     given: Mapping[str, Size | str] | None = None,
     warps: int | None = None,
-    machine: Machine | str | None = None,
+    machine: RooflineMachine | str | None = None,
     layouts: Mapping[str, Layout] | Layout | None = None,
     **kwargs: Any,
 ) -> Report:
@@ -69,7 +69,7 @@ def _check_options(tools: Any, given: Any, warps: Any, machine: Any, layouts: An
         ("tools", tools, (list, tuple), "a list of names of tools"),
         ("given", given, (Mapping, NoneType), "a dictionary from names of sizes to sizes"),
         ("warps", warps, (int, NoneType), "a number of warps"),
-        ("machine", machine, (str, Machine, NoneType), "a Machine or its name"),
+        ("machine", machine, (str, RooflineMachine, NoneType), "a Machine or its name"),
         ("layouts", layouts, (Mapping, Layout, NoneType), "a Layout, or one for each memory"),
     ):
         if not isinstance(x, kinds):

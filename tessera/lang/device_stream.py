@@ -29,7 +29,7 @@ from tessera.runtime.cuda.pool import PoolBlock
 from tessera.runtime.cuda.staging import Staging
 
 
-class Point:
+class StreamPoint:
     """A point in the work of a GPU."""
 
     def __init__(self, stream: runtime.DriverStream):
@@ -45,7 +45,7 @@ class Point:
         self.event.synchronize()
         return 0.0
 
-    def elapsed(self, later: Point) -> float:
+    def elapsed(self, later: StreamPoint) -> float:
         """Milliseconds on the device."""
         return self.event.elapsed(later.event)
 
@@ -65,12 +65,12 @@ class DeviceStream(Stream):
     def record(self, event: Event | None = None) -> Event:
         """An event after all that this stream was told so far."""
         event = event or Event()
-        event._reached = Point(self._stream)
+        event._reached = StreamPoint(self._stream)
         return event
 
     def wait(self, event: Event) -> None:
         """Let what this stream is told from now on wait for an event of another stream."""
-        if isinstance(event._reached, Point):
+        if isinstance(event._reached, StreamPoint):
             event._reached.event.wait(self._stream)
         else:
             event.wait()

@@ -8,7 +8,7 @@ from typing import Any
 from tessera.lang.jit import Jitted
 
 
-class Module(Jitted):
+class GraphModule(Jitted):
     """A function that is one named graph: compiled on its own, a call node inside others."""
 
     def __init__(self, name: str, f: Callable[..., Any]):
@@ -21,6 +21,6 @@ class Module(Jitted):
         return self._name
 
 
-def module(name: str) -> Callable[[Callable[..., Any]], Module]:
+def module(name: str) -> Callable[[Callable[..., Any]], GraphModule]:
     """Decorator: capture a function as a named operator graph."""
-    return lambda f: Module(name, f)
+    return lambda f: GraphModule(name, f)

@@ -23,7 +23,7 @@ from tessera.ops.shape import concat, expand_dims, reshape, slice_, squeeze
 Function = Callable[..., Any]
 
 
-class Space:
+class TreeSpace:
     """The trees of tensors that a map takes or gives, and vectors of their elements.
 
     Operators of arguments hold tangents of their tensors; those of results are tangents as a whole.
@@ -80,12 +80,17 @@ class LinearMap(Operator):
 
     push: Function
     pull: Function
-    domain: Space  # of the argument, or of the tuple of several
-    space: Space  # of the result
+    domain: TreeSpace  # of the argument, or of the tuple of several
+    space: TreeSpace  # of the result
     several: bool
 
     def __init__(
-        self, push: Function, pull: Function, domain: Space, space: Space, several: bool = False
+        self,
+        push: Function,
+        pull: Function,
+        domain: TreeSpace,
+        space: TreeSpace,
+        several: bool = False,
     ):
         put = object.__setattr__
         for name, x in (("push", push), ("pull", pull), ("domain", domain), ("space", space)):
@@ -145,7 +150,7 @@ def _spread(f: Function, several: bool) -> Function:
     return f if not several else lambda *xs: f(*(xs[0] if len(xs) == 1 else xs))
 
 
-def _conjugated(f: Function, before: Space, after: Space) -> Function:
+def _conjugated(f: Function, before: TreeSpace, after: TreeSpace) -> Function:
     first, last = (_conj_whole if s.of_results else _conj_leaves for s in (before, after))
     return lambda *xs: last(f(*(first(x) for x in xs)))
 

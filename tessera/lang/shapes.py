@@ -25,7 +25,7 @@ from tessera.ops.region import Traced
 
 
 @dataclass(frozen=True)
-class Row:
+class ShapeRow:
     """One value: what made it, from what, and where in the user's program."""
 
     what: str
@@ -43,7 +43,7 @@ class Row:
 class Shapes:
     """The shapes in a function, and what a call must satisfy.  Prints as a table."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ShapeRow, ...]
     outputs: tuple[TensorType, ...]
     guards: tuple[Guard, ...]
 
@@ -77,9 +77,9 @@ def shapes(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Shapes:
     """How the shape of every value in f came to be, for tensors or annotations as arguments."""
     g = trace(f, *types, **kwargs)
     names = [*g.input_names, *(f"input {i}" for i in range(len(g.input_names), len(g.inputs)))]
-    rows = [Row(n, v.type, (), None) for n, v in zip(names, g.inputs, strict=True)]
+    rows = [ShapeRow(n, v.type, (), None) for n, v in zip(names, g.inputs, strict=True)]
     for n in g.nodes:
-        rows += [Row(n.op.name, v.type, n.types, n.location) for v in n.results]
+        rows += [ShapeRow(n.op.name, v.type, n.types, n.location) for v in n.results]
     return Shapes(tuple(rows), tuple(v.type for v in g.outputs), g.guards)
 
 

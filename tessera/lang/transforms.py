@@ -23,7 +23,7 @@ from tessera.core.errors import (
 )
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder, holding
-from tessera.lang.linear_map import LinearMap, Space
+from tessera.lang.linear_map import LinearMap, TreeSpace
 from tessera.lang.operator_trees import Outline
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
@@ -216,8 +216,8 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, LinearMap]:
     several = len(primals) != 1
     pull = back if several else (lambda ct: back(ct)[0])
     argument = tree.structure(primals if several else primals[0])
-    domain = Space(argument, [v.type for v in values])
-    space = Space(outline.structure, outline.types(lin.outputs), of_results=True)
+    domain = TreeSpace(argument, [v.type for v in values])
+    space = TreeSpace(outline.structure, outline.types(lin.outputs), of_results=True)
     made = LinearMap(apply, pull, domain, space, several)
     return tree.unflatten(t.structure, lin.outputs), made
 

@@ -18,7 +18,7 @@ from tessera.lang.jit import Jitted, jit
 from tessera.lang.lowered import Lowered
 
 if TYPE_CHECKING:  # loaded by the first function that is tuned
-    from tessera.tune.search import Outcome, Progress
+    from tessera.tune.search import TuningOutcome, TuningProgress
 
 _BUDGET = 2000.0  # milliseconds
 
@@ -28,9 +28,9 @@ class Tuning:
     """What tuning a function found, kernel by kernel; prints as a table."""
 
     function: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TuningOutcome, ...]
 
-    def __iter__(self) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[TuningOutcome]:
         return iter(self.outcomes)
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ def _searched(lowered: Lowered, *given: Any) -> Any:
 
 def tune(
     f: Callable[..., Any], *args: Any, budget_ms: float = _BUDGET, again: bool = False,
-    report: Callable[[Progress], None] | None = None, **kwargs: Any,
+    report: Callable[[TuningProgress], None] | None = None, **kwargs: Any,
 ) -> Tuning:  # fmt: skip
     """Tune the kernels of a function for these arguments, in about `budget_ms` milliseconds.
 

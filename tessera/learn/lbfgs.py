@@ -20,7 +20,7 @@ from tessera.core.errors import DTypeError, OperandError
 from tessera.lang import op
 from tessera.lang.jit import jit
 from tessera.lang.transforms import value_and_grad
-from tessera.learn.line_search import Point, search
+from tessera.learn.line_search import SearchPoint, search
 from tessera.learn.optimizer import Tree
 from tessera.ops.control import fori_loop
 from tessera.ops.define import as_value
@@ -106,7 +106,7 @@ def lbfgs(
 
 
 @dataclass(frozen=True)
-class _Place:
+class _SearchPlace:
     """A point of the search: the flat parameters, the value and the gradient."""
 
     x: Any
@@ -136,12 +136,12 @@ class _Problem:
             low = high
         return tree.unflatten(self._structure, parts)
 
-    def place(self, x: Any) -> _Place:
+    def place(self, x: Any) -> _SearchPlace:
         self.evaluations += 1
         value, gradient = self._both(x, *self._args)
-        return _Place(x, float(value.item()), np.asarray(gradient))
+        return _SearchPlace(x, float(value.item()), np.asarray(gradient))
 
-    def start(self) -> _Place:
+    def start(self) -> _SearchPlace:
         return self.place(self._first)
 
     def product(self, gradient: Any, held: _History) -> Any:
@@ -171,18 +171,18 @@ def _two_loops(g: Any, s: Any, y: Any) -> Any:
     return fori_loop(0, rows, forth, q)
 
 
-def _moved(problem: _Problem, at: _Place, direction: Any, first: bool) -> _Place | None:
+def _moved(problem: _Problem, at: _SearchPlace, direction: Any, first: bool) -> _SearchPlace | None:
     """The point at a step along a direction that lowers f and its slope enough; None when there is none."""
     slope = float(at.gradient @ direction)
     if slope >= 0:
         return None
     length = float(np.linalg.norm(direction))
-    seen: dict[float, _Place] = {}
+    seen: dict[float, _SearchPlace] = {}
 
-    def along(t: float) -> Point:
+    def along(t: float) -> SearchPoint:
         seen[t] = problem.place((at.x + t * direction).astype(at.x.dtype))
-        return Point(t, seen[t].value, float(seen[t].gradient @ direction))
+        return SearchPoint(t, seen[t].value, float(seen[t].gradient @ direction))
 
     first_step = min(1 / length, 1e10) if first else 1.0
-    t = search(along, Point(0.0, at.value, slope), first_step)
+    t = search(along, SearchPoint(0.0, at.value, slope), first_step)
     return None if t is None else replace(seen[t])

@@ -18,22 +18,22 @@ TRIALS = 20  # evaluations in one search, as in L-BFGS-B
 
 
 @dataclass(frozen=True)
-class Point:
+class SearchPoint:
     """A step, the value and the slope there."""
 
     t: float
     f: float
     d: float
 
-    def less(self, slope: float) -> Point:
+    def less(self, slope: float) -> SearchPoint:
         """The same point of f(t) - slope * t."""
         return replace(self, f=self.f - slope * self.t, d=self.d - slope)
 
-    def more(self, slope: float) -> Point:
+    def more(self, slope: float) -> SearchPoint:
         return self.less(-slope)
 
 
-def search(at: Callable[[float], Point], zero: Point, first: float) -> float | None:
+def search(at: Callable[[float], SearchPoint], zero: SearchPoint, first: float) -> float | None:
     """A step from `first` on along a line where at(t) gives value and slope; None when there is none."""
     wanted = DECREASE * zero.d
     best, other, bracketed, early = zero, zero, False, True
@@ -73,8 +73,8 @@ def search(at: Callable[[float], Point], zero: Point, first: float) -> float | N
 
 
 def step(
-    best: Point, other: Point, p: Point, bracketed: bool, low: float, high: float
-) -> tuple[Point, Point, float, bool]:
+    best: SearchPoint, other: SearchPoint, p: SearchPoint, bracketed: bool, low: float, high: float
+) -> tuple[SearchPoint, SearchPoint, float, bool]:
     """The next interval and trial from a new point: best, other, trial, and whether a minimiser is
     bracketed.
     """
@@ -94,17 +94,17 @@ def step(
     return p, best if opposite else other, t, bracketed
 
 
-def _root(a: Point, b: Point, theta: float) -> float:
+def _root(a: SearchPoint, b: SearchPoint, theta: float) -> float:
     """sqrt(theta**2 - a.d * b.d) without overflow, 0 where it is not real."""
     s = max(abs(theta), abs(a.d), abs(b.d))
     return s * math.sqrt(max(0.0, (theta / s) ** 2 - a.d / s * (b.d / s)))
 
 
-def _theta(a: Point, b: Point) -> float:
+def _theta(a: SearchPoint, b: SearchPoint) -> float:
     return 3 * (a.f - b.f) / (b.t - a.t) + a.d + b.d
 
 
-def _above(best: Point, p: Point) -> float:
+def _above(best: SearchPoint, p: SearchPoint) -> float:
     """The value is higher: the cubic step if it is nearer to the best point, else the mean with the
     quadratic one.
     """
@@ -119,7 +119,7 @@ def _above(best: Point, p: Point) -> float:
     return cubic + (quadratic - cubic) / 2
 
 
-def _turned(best: Point, p: Point) -> float:
+def _turned(best: SearchPoint, p: SearchPoint) -> float:
     """The slope changed its sign: the cubic or the secant step, the one further from the new point."""
     theta = _theta(best, p)
     gamma = math.copysign(_root(best, p, theta), best.t - p.t)
@@ -130,7 +130,7 @@ def _turned(best: Point, p: Point) -> float:
 
 
 def _flatter(
-    best: Point, other: Point, p: Point, bracketed: bool, low: float, high: float
+    best: SearchPoint, other: SearchPoint, p: SearchPoint, bracketed: bool, low: float, high: float
 ) -> float:
     """The slope shrank: the cubic step where it has a minimum beyond, or the secant one."""
     theta = _theta(best, p)
@@ -147,7 +147,7 @@ def _flatter(
     return min(max(t, low), high)
 
 
-def _cubic(p: Point, other: Point) -> float:
+def _cubic(p: SearchPoint, other: SearchPoint) -> float:
     """The way from the new point to the minimum of the cubic through it and the other end."""
     theta = _theta(p, other)
     gamma = math.copysign(_root(other, p, theta), other.t - p.t)

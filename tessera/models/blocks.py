@@ -34,7 +34,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Format:
+class BlockFormat:
     """A type of tensor data: how many elements a block has, its fields, and what they mean."""
 
     name: str
@@ -48,7 +48,7 @@ class Format:
         return self.fields.itemsize
 
 
-def dequantise(f: Format, data: Array) -> Array:
+def dequantise(f: BlockFormat, data: Array) -> Array:
     """The f32 elements of bytes that hold whole blocks, flat."""
     blocks = np.frombuffer(data, f.fields)
     if f.groups is None:
@@ -179,27 +179,27 @@ def _bytes(name: str, n: int) -> tuple[str, str, tuple[int]]:
 
 
 FORMATS = {  # by the number of the type in a file
-    0: Format("F32", 1, np.dtype("<f4")),
-    1: Format("F16", 1, np.dtype("<f2")),
-    30: Format("BF16", 1, np.dtype(ml_dtypes.bfloat16)),
-    2: Format("Q4_0", 32, _fields(_SCALE, _bytes("codes", 16)),
+    0: BlockFormat("F32", 1, np.dtype("<f4")),
+    1: BlockFormat("F16", 1, np.dtype("<f2")),
+    30: BlockFormat("BF16", 1, np.dtype(ml_dtypes.bfloat16)),
+    2: BlockFormat("Q4_0", 32, _fields(_SCALE, _bytes("codes", 16)),
               lambda b: _one_group(_nibbles(b["codes"]).astype(np.int8) - np.int8(8), b)),
-    3: Format("Q4_1", 32, _fields(_SCALE, _OFFSET, _bytes("codes", 16)),
+    3: BlockFormat("Q4_1", 32, _fields(_SCALE, _OFFSET, _bytes("codes", 16)),
               lambda b: _one_group(_nibbles(b["codes"]), b)),
-    6: Format("Q5_0", 32, _fields(_SCALE, _bytes("high", 4), _bytes("codes", 16)),
+    6: BlockFormat("Q5_0", 32, _fields(_SCALE, _bytes("high", 4), _bytes("codes", 16)),
               lambda b: _one_group(_fifth(b).astype(np.int8) - np.int8(16), b)),
-    7: Format("Q5_1", 32, _fields(_SCALE, _OFFSET, _bytes("high", 4), _bytes("codes", 16)),
+    7: BlockFormat("Q5_1", 32, _fields(_SCALE, _OFFSET, _bytes("high", 4), _bytes("codes", 16)),
               lambda b: _one_group(_fifth(b), b)),
-    8: Format("Q8_0", 32, _fields(_SCALE, ("codes", "i1", (32,))),
+    8: BlockFormat("Q8_0", 32, _fields(_SCALE, ("codes", "i1", (32,))),
               lambda b: _one_group(b["codes"], b)),
-    10: Format("Q2_K", 256, _fields(_bytes("scales", 16), _bytes("codes", 64), _SCALE, _LOWEST), _q2_k),
-    11: Format("Q3_K", 256, _fields(_bytes("high", 32), _bytes("codes", 64), _bytes("scales", 12), _SCALE),
+    10: BlockFormat("Q2_K", 256, _fields(_bytes("scales", 16), _bytes("codes", 64), _SCALE, _LOWEST), _q2_k),
+    11: BlockFormat("Q3_K", 256, _fields(_bytes("high", 32), _bytes("codes", 64), _bytes("scales", 12), _SCALE),
                _q3_k),
-    12: Format("Q4_K", 256, _fields(_SCALE, _LOWEST, _bytes("scales", 12), _bytes("codes", 128)), _q4_k),
-    13: Format("Q5_K", 256, _fields(_SCALE, _LOWEST, _bytes("scales", 12), _bytes("high", 32),
+    12: BlockFormat("Q4_K", 256, _fields(_SCALE, _LOWEST, _bytes("scales", 12), _bytes("codes", 128)), _q4_k),
+    13: BlockFormat("Q5_K", 256, _fields(_SCALE, _LOWEST, _bytes("scales", 12), _bytes("high", 32),
                                     _bytes("codes", 128)), _q5_k),
-    14: Format("Q6_K", 256,
+    14: BlockFormat("Q6_K", 256,
                _fields(_bytes("codes", 128), _bytes("high", 64), ("scales", "i1", (16,)), _SCALE),
                _q6_k),
-    39: Format("MXFP4", 32, _fields(("exponent", "u1"), _bytes("codes", 16)), _mxfp4),
+    39: BlockFormat("MXFP4", 32, _fields(("exponent", "u1"), _bytes("codes", 16)), _mxfp4),
 }  # fmt: skip

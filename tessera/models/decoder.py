@@ -15,7 +15,7 @@ Tree = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecoderShape:
     """Sizes and choices of a decoder."""
 
     width: int
@@ -48,7 +48,9 @@ ACTIVATIONS: dict[str, Any] = {
 }
 
 
-def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tuple[Any, list[Any]]:
+def forward(
+    s: DecoderShape, p: Tree, tokens: Any, cache: list[Any], start: Any
+) -> tuple[Any, list[Any]]:
     """Hidden states of tokens (batch, rows) that follow `start` (batch,) earlier ones, and the longer
     cache.
     """
@@ -69,13 +71,13 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
     return norm(s, x, p["norm"]), longer
 
 
-def logits(s: Shape, p: Tree, x: Any) -> Any:
+def logits(s: DecoderShape, p: Tree, x: Any) -> Any:
     """Scores of every next token for hidden states."""
     out = scores(x, p["embedding"]) if s.tied else linear(x, p["head"])
     return out if s.final_softcap is None else op.tanh(out / s.final_softcap) * s.final_softcap
 
 
-def norm(s: Shape, x: Any, gain: Any) -> Any:
+def norm(s: DecoderShape, x: Any, gain: Any) -> Any:
     """RMS norm with Gemma's offset of the gain, if there is one."""
     return op.rmsnorm(x, gain + s.gain_offset if s.gain_offset else gain, eps=s.eps)
 
@@ -104,7 +106,7 @@ def joined(y: Any) -> Any:
 
 
 def _attention(
-    s: Shape, p: Tree, x: Any, held: Any, places: Any, turn: Any, window: int | None
+    s: DecoderShape, p: Tree, x: Any, held: Any, places: Any, turn: Any, window: int | None
 ) -> tuple[Any, Any]:
     sizes = {n: s.head_dim * (s.heads if n == "q" else s.kv_heads) for n in "qkv"}
     q, k, v = (
@@ -157,6 +159,6 @@ def capped_attention(q: Any, k: Any, v: Any, mask: Any, scale: float, cap: float
     return op.reshape(weight @ v, (batch, heads, rows, dim))
 
 
-def _gated(s: Shape, p: Tree, x: Any) -> Any:
+def _gated(s: DecoderShape, p: Tree, x: Any) -> Any:
     gate, up = several(x, p, "gate_up", {"gate": s.hidden, "up": s.hidden})
     return linear(ACTIVATIONS[s.activation](gate) * up, p["down"], p.get("down_bias"))

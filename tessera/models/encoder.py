@@ -15,7 +15,7 @@ from tessera.lang.jit import jit
 from tessera.lang.tensor import Tensor
 from tessera.models.config import Config
 from tessera.models.decoder import ACTIVATIONS, Tree, heads_of, joined, layernorm
-from tessera.models.source import Source
+from tessera.models.source import WeightSource
 from tessera.models.tokenizer import Tokenizer
 from tessera.models.weights import linear, rows_of
 
@@ -24,7 +24,7 @@ ROWS = (16, 64, 256, 512)  # rows of a program: a batch of texts is padded to on
 
 
 @dataclass(frozen=True)
-class Shape:
+class EncoderShape:
     """Sizes of an encoder."""
 
     width: int
@@ -53,25 +53,25 @@ def _shared(c: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bert_shape(c: Config) -> Shape:
+def bert_shape(c: Config) -> EncoderShape:
     """The BERT that a config describes."""
     c.choice("position_embedding_type", ("absolute",), "absolute")
-    return Shape(**_shared(c), context=c.size("max_position_embeddings", 512),
+    return EncoderShape(**_shared(c), context=c.size("max_position_embeddings", 512),
                  vocabulary=c.size("vocab_size"),
                  types=c.size("type_vocab_size", 2))  # fmt: skip
 
 
-def vit_shape(c: Config) -> Shape:
+def vit_shape(c: Config) -> EncoderShape:
     """The ViT that a config describes."""
     image, patch = c.size("image_size", 224), c.size("patch_size", 16)
     if image % patch:
         raise ModelError(f"{c.path}: patches of {patch} do not divide an image of {image}")
-    return Shape(
+    return EncoderShape(
         **_shared(c), image=image, patch=patch, channels=c.size("num_channels", 3), first=True
     )
 
 
-def _layer(s: Shape, w: Source, names: dict[str, str]) -> Tree:
+def _layer(s: EncoderShape, w: WeightSource, names: dict[str, str]) -> Tree:
     sizes = dict.fromkeys("qkvo", (s.width, s.width))
     sizes |= {"up": (s.width, s.hidden), "down": (s.hidden, s.width)}
     out: Tree = {n: _affine(w, names[n], s.width) for n in ("norm1", "norm2")}
@@ -84,7 +84,7 @@ def _layer(s: Shape, w: Source, names: dict[str, str]) -> Tree:
     return out
 
 
-def _affine(w: Source, name: str, size: int) -> tuple[Any, Any]:
+def _affine(w: WeightSource, name: str, size: int) -> tuple[Any, Any]:
     return w.vector(f"{name}.weight", size), w.vector(f"{name}.bias", size)
 
 
@@ -101,7 +101,7 @@ VIT_NAMES = {
 }  # fmt: skip
 
 
-def bert_params(s: Shape, w: Source) -> Tree:
+def bert_params(s: EncoderShape, w: WeightSource) -> Tree:
     """The weights of a BERT."""
 
     def names(i: int) -> dict[str, str]:
@@ -116,7 +116,7 @@ def bert_params(s: Shape, w: Source) -> Tree:
     }
 
 
-def vit_params(s: Shape, w: Source, labels: int) -> Tree:
+def vit_params(s: EncoderShape, w: WeightSource, labels: int) -> Tree:
     """The weights of a ViT, with a classifier where the file has one."""
 
     def names(i: int) -> dict[str, str]:
@@ -140,7 +140,7 @@ def vit_params(s: Shape, w: Source, labels: int) -> Tree:
     return out
 
 
-def encode(s: Shape, layers: Sequence[Tree], x: Any, mask: Any) -> Any:
+def encode(s: EncoderShape, layers: Sequence[Tree], x: Any, mask: Any) -> Any:
     """Rows (batch, rows, width) through all layers; a mask (batch, 1, 1, rows) says which rows are seen."""
     act = ACTIVATIONS[s.activation]
     for p in layers:
@@ -158,7 +158,12 @@ class TextEncoder:
     """A BERT with its weights: hidden states of tokens, and embeddings of texts."""
 
     def __init__(
-        self, shape: Shape, params: Tree, tokenizer: Tokenizer | None, name: str, pooling: str
+        self,
+        shape: EncoderShape,
+        params: Tree,
+        tokenizer: Tokenizer | None,
+        name: str,
+        pooling: str,
     ):
         self.shape, self.params, self.name, self.pooling = shape, params, name, pooling
         self._tokenizer = tokenizer
@@ -223,7 +228,7 @@ class TextEncoder:
 class ImageEncoder:
     """A ViT with its weights: hidden states of an image's patches, and scores of its classes."""
 
-    def __init__(self, shape: Shape, params: Tree, name: str):
+    def __init__(self, shape: EncoderShape, params: Tree, name: str):
         self.shape, self.params, self.name = shape, params, name
         self._run = jit(self._hidden)
 

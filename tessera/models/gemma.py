@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from tessera.models import llama
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Shape, Tree
-from tessera.models.source import Source
+from tessera.models.decoder import ACTIVATIONS, DecoderShape, Tree
+from tessera.models.source import WeightSource
 
 KINDS = ("gemma", "gemma2", "gemma3_text")
 NORMS = {
@@ -19,7 +19,7 @@ NORMS = {
 LOCAL = "local"
 
 
-def shape(c: Config) -> Shape:
+def shape(c: Config) -> DecoderShape:
     """The decoder that a config describes."""
     kind = c.values.get("model_type")
     first = Config({"head_dim": 256, **c.values}, c.path)
@@ -59,7 +59,7 @@ def _two_ropes(c: Config, local: list[bool]) -> Tree:
     }
 
 
-def params(s: Shape, w: Source) -> Tree:
+def params(s: DecoderShape, w: WeightSource) -> Tree:
     """The weights of a decoder."""
     out: Tree = {
         "embedding": w.table("model.embed_tokens.weight", s.vocabulary, s.width),

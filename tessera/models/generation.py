@@ -37,7 +37,7 @@ def tokens(
     ends = model.ends
     limit = min(limit, model.context - len(prompt))
     guided = None if schema is None else guide(model, schema, limit)
-    pick = Pick(sampling, len(prompt), limit, guided)
+    pick = TokenPick(sampling, len(prompt), limit, guided)
     steps = (
         _plain(model, prompt, limit, pick)
         if draft is None
@@ -54,7 +54,7 @@ def tokens(
 
 
 @dataclass(frozen=True)
-class Pick:
+class TokenPick:
     """How the next token of a text is chosen: a function of its logits and of the text."""
 
     sampling: Sampling
@@ -70,7 +70,9 @@ class Pick:
         return choose(logits, seen, new, self.sampling)
 
 
-def _plain(model: LanguageModel, prompt: Sequence[int], limit: int, pick: Pick) -> Iterator[int]:
+def _plain(
+    model: LanguageModel, prompt: Sequence[int], limit: int, pick: TokenPick
+) -> Iterator[int]:
     """One step of the model for each token."""
     seen, state, more = list(prompt), model.start(len(prompt)), list(prompt)
     for _ in range(limit):
@@ -86,7 +88,7 @@ def _drafted(
     draft: LanguageModel,
     prompt: Sequence[int],
     limit: int,
-    pick: Pick,
+    pick: TokenPick,
 ) -> Iterator[int]:
     """The same tokens, several to a step: the model checks at once what a smaller one proposes.
 
@@ -118,7 +120,7 @@ def _proposed(
     ahead: State,
     seen: Sequence[int],
     count: int,
-    pick: Pick,
+    pick: TokenPick,
 ) -> tuple[State, list[int]]:
     ahead.length = min(ahead.length, len(seen) - 1)
     out: list[int] = []

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.errors import ModelError
-from tessera.models.blocks import FORMATS, Array, Format, Groups, dequantise
+from tessera.models.blocks import FORMATS, Array, BlockFormat, Groups, dequantise
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -37,7 +37,7 @@ class TensorInfo:
 
     name: str
     shape: tuple[int, ...]
-    format: Format
+    format: BlockFormat
     start: int
     bytes: int
 
@@ -231,7 +231,7 @@ def _tensors(r: _FileReader, count: int, alignment: int) -> dict[str, TensorInfo
     return out
 
 
-def _tensor_row(r: _FileReader) -> tuple[str, tuple[int, ...], Format, int]:
+def _tensor_row(r: _FileReader) -> tuple[str, tuple[int, ...], BlockFormat, int]:
     name = r.text("the name of a tensor")
     axes = r.number("<u4")
     if axes > MOST_AXES:

@@ -10,14 +10,14 @@ from tessera.lang import op
 from tessera.models.config import Config
 from tessera.models.decoder import ACTIVATIONS, Tree, heads_of, joined, layernorm
 from tessera.models.held import grown, seen
-from tessera.models.source import Source
+from tessera.models.source import WeightSource
 from tessera.models.weights import linear, rows_of, scores
 
 KINDS = ("gpt2",)
 
 
 @dataclass(frozen=True)
-class Shape:
+class Gpt2Shape:
     """Sizes of a GPT-2."""
 
     width: int
@@ -31,19 +31,19 @@ class Shape:
     activation: str
 
 
-def shape(c: Config) -> Shape:
+def shape(c: Config) -> Gpt2Shape:
     """The model that a config describes."""
     width, heads = c.size("n_embd"), c.size("n_head")
     if width % heads:
         raise ModelError(f"{c.path}: {heads} heads do not divide a width of {width}")
-    return Shape(
+    return Gpt2Shape(
         width, c.size("n_layer"), heads, width // heads, c.size("n_inner", 4 * width), c.size("vocab_size"),
         c.size("n_positions", 1024), c.positive("layer_norm_epsilon", 1e-5),
         c.choice("activation_function", ACTIVATIONS, "gelu_new"),
     )  # fmt: skip
 
 
-def params(s: Shape, w: Source) -> Tree:
+def params(s: Gpt2Shape, w: WeightSource) -> Tree:
     """The weights; linear layers are stored as (in, out)."""
 
     def block(prefix: str) -> Tree:
@@ -65,11 +65,15 @@ def params(s: Shape, w: Source) -> Tree:
     return out
 
 
-def _pair(w: Source, name: str, weight: tuple[int, ...], bias: tuple[int, ...]) -> tuple[Any, Any]:
+def _pair(
+    w: WeightSource, name: str, weight: tuple[int, ...], bias: tuple[int, ...]
+) -> tuple[Any, Any]:
     return w.vector(f"{name}.weight", *weight), w.vector(f"{name}.bias", *bias)
 
 
-def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tuple[Any, list[Any]]:
+def forward(
+    s: Gpt2Shape, p: Tree, tokens: Any, cache: list[Any], start: Any
+) -> tuple[Any, list[Any]]:
     """Hidden states of tokens that follow `start` earlier ones, and the longer cache."""
     places = op.reshape(start, (-1, 1)) + op.arange(tokens.shape[1], dtype="i32")
     x = rows_of(p["embedding"], tokens) + op.take(p["positions"], places, axis=0)
@@ -85,7 +89,7 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
     return layernorm(x, p["norm"], s.eps), longer
 
 
-def _attention(s: Shape, p: Tree, x: Any, held: Any, places: Any) -> tuple[Any, Any]:
+def _attention(s: Gpt2Shape, p: Tree, x: Any, held: Any, places: Any) -> tuple[Any, Any]:
     qkv = linear(x, *p["attn.c_attn"])
     parts = (qkv[..., i * s.width : (i + 1) * s.width] for i in range(3))
     q, k, v = (heads_of(part, s.kv_heads, s.head_dim) for part in parts)
@@ -94,6 +98,6 @@ def _attention(s: Shape, p: Tree, x: Any, held: Any, places: Any) -> tuple[Any, 
     return linear(joined(y), *p["attn.c_proj"]), held
 
 
-def logits(s: Shape, p: Tree, x: Any) -> Any:
+def logits(s: Gpt2Shape, p: Tree, x: Any) -> Any:
     """Scores of every next token, by the tied embedding unless there is a matrix of its own."""
     return linear(x, p["head"]) if "head" in p else scores(x, p["embedding"])

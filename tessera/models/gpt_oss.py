@@ -32,7 +32,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Shape(decoder.Shape):
+class GptOssShape(decoder.DecoderShape):
     """Sizes of a GPT-OSS; `hidden` is the width of one expert."""
 
     experts: int = 1
@@ -41,7 +41,7 @@ class Shape(decoder.Shape):
     alpha: float = 1.702
 
 
-def shape(c: Config) -> Shape:
+def shape(c: Config) -> GptOssShape:
     """The model that a config describes."""
     s = llama.shape(Config({"head_dim": 64, **c.values}, c.path))
     kinds = c.layer_types(s.layers) or [
@@ -53,12 +53,12 @@ def shape(c: Config) -> Shape:
     chosen = c.size("num_experts_per_tok", c.size("experts_per_token", 4))
     if chosen > experts:
         raise ModelError(f"{c.path}: a token has {chosen} of {experts} experts")
-    own = {k: getattr(s, k) for k in decoder.Shape.__dataclass_fields__}
-    return Shape(**own, experts=experts, chosen=chosen, limit=c.positive("swiglu_limit", 7.0),
+    own = {k: getattr(s, k) for k in decoder.DecoderShape.__dataclass_fields__}
+    return GptOssShape(**own, experts=experts, chosen=chosen, limit=c.positive("swiglu_limit", 7.0),
                  alpha=c.positive("swiglu_alpha", 1.702))  # fmt: skip
 
 
-def params(s: Shape, w: FolderSource) -> Tree:
+def params(s: GptOssShape, w: FolderSource) -> Tree:
     """The weights of a model."""
     return {
         "embedding": w.table("model.embed_tokens.weight", s.vocabulary, s.width),
@@ -69,7 +69,7 @@ def params(s: Shape, w: FolderSource) -> Tree:
     }
 
 
-def _layer(s: Shape, w: FolderSource, prefix: str) -> Tree:
+def _layer(s: GptOssShape, w: FolderSource, prefix: str) -> Tree:
     q, kv, e = s.heads * s.head_dim, s.kv_heads * s.head_dim, s.experts
     out: Tree = {n: w.vector(f"{prefix}{name}.weight", s.width) for n, name in llama.NORMS.items()}
     sizes = {"q": (s.width, q), "k": (s.width, kv), "v": (s.width, kv), "o": (q, s.width)}
@@ -95,7 +95,9 @@ def _experts(w: FolderSource, name: str, experts: int, rows: int, columns: int) 
     return Experts(*w.groups(name, experts, rows, columns, GROUP))
 
 
-def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tuple[Any, list[Any]]:
+def forward(
+    s: GptOssShape, p: Tree, tokens: Any, cache: list[Any], start: Any
+) -> tuple[Any, list[Any]]:
     """Hidden states of tokens that follow `start` earlier ones, and the longer cache."""
     x = rows_of(p["embedding"], tokens)
     places = op.reshape(start, (-1, 1)) + op.arange(tokens.shape[1], dtype="i32")
@@ -114,7 +116,7 @@ def forward(s: Shape, p: Tree, tokens: Any, cache: list[Any], start: Any) -> tup
 
 
 def _attention(
-    s: Shape, p: Tree, x: Any, held: Any, places: Any, turn: Any, window: int | None
+    s: GptOssShape, p: Tree, x: Any, held: Any, places: Any, turn: Any, window: int | None
 ) -> tuple[Any, Any]:
     q = rotate(heads_of(linear(x, p["q"], p["q_bias"]), s.heads, s.head_dim), *turn)
     k = rotate(heads_of(linear(x, p["k"], p["k_bias"]), s.kv_heads, s.head_dim), *turn)
@@ -141,7 +143,7 @@ def sink_attention(q: Any, k: Any, v: Any, sinks: Any, mask: Any, scale: float) 
     return op.reshape(y, (batch, heads, rows, dim)) / total
 
 
-def _mixture(s: Shape, p: Tree, x: Any) -> Any:
+def _mixture(s: GptOssShape, p: Tree, x: Any) -> Any:
     """Each row through its chosen experts, whose results are added by the weights of the router."""
     index: Any
     weight: Any
@@ -155,7 +157,7 @@ def _mixture(s: Shape, p: Tree, x: Any) -> Any:
     return y
 
 
-def _expert(s: Shape, p: Tree, x: Any, chosen: Any) -> Any:
+def _expert(s: GptOssShape, p: Tree, x: Any, chosen: Any) -> Any:
     """Each row (n, width) through one expert."""
     both = _each(x, p["gate_up"], p["gate_up_bias"], chosen)
     pairs: Any = op.reshape(both, (both.shape[0], s.hidden, 2))
@@ -177,6 +179,6 @@ def _each(x: Any, w: Any, bias: Any, chosen: Any) -> Any:
     return y + op.take(bias, chosen, axis=0)
 
 
-def logits(s: Shape, p: Tree, x: Any) -> Any:
+def logits(s: GptOssShape, p: Tree, x: Any) -> Any:
     """Scores of every next token."""
     return linear(x, p["head"])

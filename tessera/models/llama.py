@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tessera.core.errors import ModelError
 from tessera.models.config import Config
-from tessera.models.decoder import ACTIVATIONS, Shape, Tree, merged
+from tessera.models.decoder import ACTIVATIONS, DecoderShape, Tree, merged
 from tessera.models.rope import tables
-from tessera.models.source import Source
+from tessera.models.source import WeightSource
 
 LONGEST = 1 << 17  # positions of the tables of angles, 64 MiB for heads of 64; GPT-OSS has as many
 KINDS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3")
 
 
-def shape(c: Config) -> Shape:
+def shape(c: Config) -> DecoderShape:
     """The decoder that a config describes."""
     heads, layers, width = (
         c.size("num_attention_heads"),
@@ -27,7 +27,7 @@ def shape(c: Config) -> Shape:
     dim = c.size("head_dim", width // heads)
     if dim % 2:
         raise ModelError(f"{c.path}: head_dim is {dim}, expected an even number")
-    return Shape(
+    return DecoderShape(
         width=width, layers=layers, heads=heads, kv_heads=kv, head_dim=dim,
         hidden=c.size("intermediate_size"), vocabulary=c.size("vocab_size"),
         context=min(c.size("max_position_embeddings", 2048), LONGEST), eps=c.positive("rms_norm_eps", 1e-6),
@@ -60,7 +60,7 @@ def _ropes(c: Config, layers: int) -> tuple[str, ...]:
     return tuple("" if x else "none" for x in listed)
 
 
-def params(s: Shape, w: Source) -> Tree:
+def params(s: DecoderShape, w: WeightSource) -> Tree:
     """The weights of a decoder."""
     out: Tree = {
         "embedding": w.table("model.embed_tokens.weight", s.vocabulary, s.width),
@@ -73,7 +73,7 @@ def params(s: Shape, w: Source) -> Tree:
     return out
 
 
-def ropes(s: Shape) -> Tree:
+def ropes(s: DecoderShape) -> Tree:
     """The tables of cosines and sines by name; "none" turns by no angle."""
     made = {name: tables(p, s.head_dim, s.context) for name, p in s.rope_parameters.items()}
     if "none" in s.ropes:
@@ -89,7 +89,7 @@ LINEAR = {
 NORMS = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}
 
 
-def layer(s: Shape, w: Source, prefix: str, norms: dict[str, str] = NORMS) -> Tree:
+def layer(s: DecoderShape, w: WeightSource, prefix: str, norms: dict[str, str] = NORMS) -> Tree:
     """The weights of one layer."""
     q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
     sizes = {

@@ -21,7 +21,7 @@ LEAST_PAGES = 16  # columns of a table: the next power of two, so that programs 
 
 
 @dataclass(frozen=True)
-class Part:
+class SequencePart:
     """The tokens of one sequence in a step: they follow `start` earlier ones, and lie in
     pages of the pool.
     """
@@ -61,7 +61,7 @@ class PagedSteps:
             (np.zeros(size, np.float32), np.zeros(size, np.float32)) for _ in range(s.layers)
         ]
 
-    def run(self, parts: Sequence[Part]) -> Array:
+    def run(self, parts: Sequence[SequencePart]) -> Array:
         """Logits (parts, vocabulary) after the tokens of each part, whose keys and values are then in their
         pages.
         """
@@ -71,7 +71,7 @@ class PagedSteps:
             at += size
         return np.concatenate(out)
 
-    def _run(self, parts: Sequence[Part], batch: int) -> Array:
+    def _run(self, parts: Sequence[SequencePart], batch: int) -> Array:
         rows = next(r for r in ROWS if r >= max(len(p.tokens) for p in parts))
         wide = LEAST_PAGES
         while wide < max(len(p.pages) for p in parts):
@@ -89,7 +89,7 @@ class PagedSteps:
         found: Array = out.numpy()[: len(parts)]
         return found
 
-    def _write(self, parts: Sequence[Part], new: Any) -> None:
+    def _write(self, parts: Sequence[SequencePart], new: Any) -> None:
         sequence = np.concatenate([np.full(len(p.tokens), i) for i, p in enumerate(parts)])
         row = np.concatenate([np.arange(len(p.tokens)) for p in parts])
         place = np.concatenate([p.start + np.arange(len(p.tokens)) for p in parts])

@@ -12,7 +12,7 @@ from tessera.models.blocks import E2M1_TWICE, Array, half_exponent
 from tessera.models.safetensors import Folder
 
 
-class Source(Protocol):
+class WeightSource(Protocol):
     """Weights by the names of Hugging Face; a shape that is not the one asked for is refused."""
 
     def has(self, name: str) -> bool:

@@ -61,7 +61,7 @@ class TypeSource:
 
 
 @dataclass(frozen=True)
-class Row:
+class WeightRow:
     """One weight: where it is in the tree, its type, its layout in words, and bytes on one device."""
 
     path: str
@@ -109,7 +109,7 @@ class ModelTypes:
         logits, cache = results_of(run, (self.params, tokens, self.cache(batch, room), start), {})
         return logits, cache
 
-    def rows(self, strategy: Any = None) -> list[Row]:
+    def rows(self, strategy: Any = None) -> list[WeightRow]:
         """Every weight, laid out by a strategy of dist where one is given."""
         leaves, structure = tree.flatten(self.params)
         paths = tree.structure_paths(structure, "")
@@ -141,12 +141,12 @@ def _bytes(t: TensorType) -> int:
     return -(-int(t.size) * t.dtype.bits // 8)
 
 
-def _row(path: str, t: TensorType, strategy: Any) -> Row:
+def _row(path: str, t: TensorType, strategy: Any) -> WeightRow:
     if strategy is None:
-        return Row(path, t, str(t), _bytes(t))
+        return WeightRow(path, t, str(t), _bytes(t))
     layout = strategy.spec(path, t.shape, strategy.of_params).layout(t.shape, strategy.mesh)
     local = layout.local(t.shape, strategy.mesh)
-    return Row(path, t, layout.show(t), -(-math.prod(local) * t.dtype.bits // 8))
+    return WeightRow(path, t, layout.show(t), -(-math.prod(local) * t.dtype.bits // 8))
 
 
 @blames_arguments

@@ -23,7 +23,7 @@ BLOCK = 64
 
 @tree.node
 @dataclass(frozen=True)
-class Packed:
+class PackedMatrix:
     """A matrix (in, out) of few bits: i8 codes (blocks, groups, size, columns), scales and offsets (blocks,
     groups, columns).
 
@@ -66,7 +66,7 @@ class Packed:
         return op.reshape(out, (at.shape[0], self.shape[0]))
 
 
-def packed(groups: Groups, rows: int) -> Packed:
+def packed(groups: Groups, rows: int) -> PackedMatrix:
     """The transpose of a matrix whose rows are blocks of a format one after the other."""
     width = math.gcd(rows, BLOCK)
     width = width if width >= 8 else rows
@@ -77,7 +77,7 @@ def packed(groups: Groups, rows: int) -> Packed:
         return tensor(_small(x.reshape(rows // width, width, -1).swapaxes(1, 2)))
 
     offset = None if groups.offset is None else per_group(groups.offset)
-    return Packed(tensor(turned), per_group(groups.scale), offset)
+    return PackedMatrix(tensor(turned), per_group(groups.scale), offset)
 
 
 def _small(x: Array) -> Array:
@@ -90,7 +90,7 @@ def _small(x: Array) -> Array:
 
 def linear(x: Any, w: Any, bias: Any = None) -> Any:
     """x (..., in) times a matrix (in, out), dense or packed, plus a bias."""
-    if isinstance(w, Packed):
+    if isinstance(w, PackedMatrix):
         rows, columns = w.shape
         y = op.reshape(w.product(op.reshape(x, (-1, rows))), (*x.shape[:-1], columns))
     else:
@@ -102,8 +102,8 @@ def side_by_side(ws: Sequence[Any]) -> Any:
     """Matrices of the same rows and format as one, whose product gives all of theirs; None where they
     differ.
     """
-    few = isinstance(ws[0], Packed)
-    leaves = [(w.codes, w.scale, w.offset) if isinstance(w, Packed) else (w,) for w in ws]
+    few = isinstance(ws[0], PackedMatrix)
+    leaves = [(w.codes, w.scale, w.offset) if isinstance(w, PackedMatrix) else (w,) for w in ws]
     kinds = {
         tuple(None if x is None else (x.dtype, _rest(x, few)) for x in part) for part in leaves
     }
@@ -113,7 +113,7 @@ def side_by_side(ws: Sequence[Any]) -> Any:
         None if part[0] is None else _joined(part, 0 if few else 1)
         for part in zip(*leaves, strict=True)
     ]
-    return Packed(*joined) if few else joined[0]
+    return PackedMatrix(*joined) if few else joined[0]
 
 
 def _joined(parts: Sequence[Any], axis: int) -> Any:
@@ -144,7 +144,7 @@ def linears(x: Any, w: Any, ws: Sequence[tuple[Any, Any]]) -> list[Any]:
 
 def rows_of(table: Any, ids: Any) -> Any:
     """Rows (..., width) of an embedding: a table (rows, width), or a packed matrix (width, rows)."""
-    if isinstance(table, Packed):
+    if isinstance(table, PackedMatrix):
         found = table.columns(op.reshape(ids, (-1,)))
         return op.reshape(found, (*ids.shape, table.shape[0]))
     return op.cast(op.embedding(table, ids), f32)
@@ -152,4 +152,4 @@ def rows_of(table: Any, ids: Any) -> Any:
 
 def scores(x: Any, table: Any) -> Any:
     """x times the transpose of an embedding: the logits of tied weights."""
-    return linear(x, table) if isinstance(table, Packed) else linear(x, table.mT)
+    return linear(x, table) if isinstance(table, PackedMatrix) else linear(x, table.mT)

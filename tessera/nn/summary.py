@@ -20,7 +20,7 @@ from tessera.transform.decompose import decompose
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRow:
     """One call of a layer: its name, its class, what it gave, its parameters and the operations of the
     call.
     """
@@ -36,7 +36,7 @@ class Row:
 class Summary:
     """A table with a row for each call of a layer, in the order of the calls."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[LayerRow, ...]
     parameters: int
     bytes: int
     flops: float
@@ -93,7 +93,7 @@ def _watched(name: str, module: Module, calls: list[Any]) -> Any:
     return made
 
 
-def _row(name: str, module: Module, args: Any, kwargs: dict[str, Any], result: Any) -> Row:
+def _row(name: str, module: Module, args: Any, kwargs: dict[str, Any], result: Any) -> LayerRow:
     given = tree.map(lambda x: x.type if isinstance(x, Value) else x, (args, kwargs))
     plain = map_modules(_unwatched, module)
     flat, structure = tree.flatten(given)
@@ -106,7 +106,7 @@ def _row(name: str, module: Module, args: Any, kwargs: dict[str, Any], result: A
 
     count = sum(x.size for x in tree.leaves(module))
     done = flops(trace(call, *types)) if types else 0.0
-    return Row(name, type(plain).__name__, _shown(result), count, done)
+    return LayerRow(name, type(plain).__name__, _shown(result), count, done)
 
 
 def _unwatched(name: str, module: Any) -> Any:

@@ -38,7 +38,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay found."""
 
     calls: int
@@ -52,7 +52,7 @@ class Outcome:
         return f"{self.calls - self.skipped} calls repeated with the recorded bits{left}"
 
 
-def replay(path: str, target: str | None = None, report: Report | None = None) -> Outcome:
+def replay(path: str, target: str | None = None, report: Report | None = None) -> ReplayOutcome:
     """Repeat the calls of a record, on the target that they ran on unless another is named."""
     return _Replay(RecordReader(path), target).run(report or (lambda *_: None))
 
@@ -65,7 +65,7 @@ class _Replay:
         self.last = {t.digest: i for i, c in enumerate(self.calls) for t in c.inputs}
         self._programs: dict[tuple[str, str, str], tuple[Graph, Executable]] = {}
 
-    def run(self, report: Report) -> Outcome:
+    def run(self, report: Report) -> ReplayOutcome:
         skipped = 0
         for i, c in enumerate(self.calls):
             if not c.program:
@@ -74,9 +74,9 @@ class _Replay:
             report(i, len(self.calls), c.function)
             found = self.repeat(i, c)
             if found is not None:
-                return Outcome(len(self.calls), skipped, found)
+                return ReplayOutcome(len(self.calls), skipped, found)
             self.made = {d: x for d, x in self.made.items() if self.last.get(d, -1) > i}
-        return Outcome(len(self.calls), skipped, None)
+        return ReplayOutcome(len(self.calls), skipped, None)
 
     def repeat(self, i: int, c: Called) -> Difference | None:
         """Repeat a call; the first difference, if there is one."""

@@ -20,13 +20,13 @@ from tessera.runtime.capi import (
     numpy_entry,
     pointer_of,
 )
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 
 _MOST = 1 << 30  # bytes that are kept for later
 _NAME = b"mem_handler"  # of capsules that NumPy takes for such
 
 
-class _Handler(ctypes.Structure):
+class _NumpyHandler(ctypes.Structure):
     """NumPy's PyDataMem_Handler."""
 
     _fields_ = (
@@ -35,7 +35,7 @@ class _Handler(ctypes.Structure):
     )  # fmt: skip
 
 
-class Blocks:
+class NumpyBlocks:
     """The allocator of a process, on top of NumPy's own, which knows of huge pages."""
 
     def __init__(self) -> None:
@@ -44,10 +44,10 @@ class Blocks:
         self._memory = ctypes.create_string_buffer(BYTES)
         self.address = ctypes.addressof(self._memory)
         own = Object.from_address(numpy_entry(DEFAULT_HANDLER)).value
-        below = pointer_of(own, _NAME) + _Handler.context.offset
+        below = pointer_of(own, _NAME) + _NumpyHandler.context.offset
         ctypes.memmove(self.address + BELOW, below, 5 * ctypes.sizeof(ctypes.c_void_p))
         ctypes.c_int64.from_address(self.address + MOST).value = _MOST
-        self._handler = _Handler(
+        self._handler = _NumpyHandler(
             b"tessera", 1, self.address, self.take, zeroed, resized, self.give
         )  # fmt: skip
         self.capsule = capsule(ctypes.addressof(self._handler), _NAME)
@@ -73,21 +73,21 @@ class Blocks:
         self._clear(self.address)
 
 
-def blocks_source() -> Source:
+def blocks_source() -> LlvmSource:
     """The code of the allocator."""
-    return Source("memory of results", blocks_ir(), FUNCTIONS)
+    return LlvmSource("memory of results", blocks_ir(), FUNCTIONS)
 
 
-_BLOCKS: Blocks | None = None
+_BLOCKS: NumpyBlocks | None = None
 _MAKING = threading.Lock()
 
 
-def blocks() -> Blocks | None:
+def blocks() -> NumpyBlocks | None:
     """The allocator of this process, which is in use from now on; there is none but on CPython."""
     global _BLOCKS
     if _BLOCKS is None and CPYTHON:
         with _MAKING:
             if _BLOCKS is None:
-                _BLOCKS = Blocks()
+                _BLOCKS = NumpyBlocks()
                 memory.use(_BLOCKS)
     return _BLOCKS

@@ -30,9 +30,9 @@ from tessera.runtime.capi import (
     numpy_entry,
     words,
 )
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.kernel import FAST
-from tessera.runtime.pool import Series, pool
+from tessera.runtime.pool import PhaseSeries, pool
 from tessera.runtime.pool_ir import HEAD
 
 _FASTCALL_WITH_KEYWORDS = 0x82
@@ -52,12 +52,12 @@ class Direct(NamedTuple):
 
     shape: Sequence[int]
     dtype: Any
-    series: Series
+    series: PhaseSeries
     between: int  # bytes of the arena
     short: bool  # so short that nobody minds if it holds the lock of the interpreter
 
 
-class Record:
+class CallRecord:
     """A call that needs no Python: what it expects, runs and returns.
 
     A tensor among the arguments is expected by its type, anything else is expected to be that very object.
@@ -100,7 +100,7 @@ class Caller:
 
     def __init__(self, slow: Callable[..., Any], name: str, tensors: type, others: dict[str, Any]):
         self._slow, self._name = slow, name.encode()
-        self._records: dict[int, Record] = {}  # by slot; each lives as long as it is followed
+        self._records: dict[int, CallRecord] = {}  # by slot; each lives as long as it is followed
         self._api = _api(tensors, tuple(others.items()))
         self._table = words([0] * SLOTS)
         api, table = ctypes.addressof(self._api.memory), ctypes.addressof(self._table)
@@ -113,11 +113,11 @@ class Caller:
         # The function holds this object, in the place of a module, and lives no longer than its memory.
         self.function: Any = make(ctypes.addressof(self._method), cell, self, None)
 
-    def follows(self, record: Record) -> bool:
+    def follows(self, record: CallRecord) -> bool:
         """Whether calls follow this record."""
         return self._records.get(record.slot) is record
 
-    def follow(self, record: Record) -> None:
+    def follow(self, record: CallRecord) -> None:
         """From now on calls follow this record; one of the same slot is forgotten."""
         self._table[record.slot] = record.address
         self._records[record.slot] = record
@@ -132,7 +132,7 @@ class _Api:
     """What the machine code must know of Python, NumPy and the class of tensors."""
 
     def __init__(self, tensors: type, others: Sequence[tuple[str, Any]]):
-        code = load(Source("call", call_ir(), ("call",)))
+        code = load(LlvmSource("call", call_ir(), ("call",)))
         self.function = code.addresses["call"]
         places = _places(tensors, ("type", "storage", *(n for n, _ in others)))
         self._kept = (code, tensors, others)

@@ -36,7 +36,7 @@ _MAGIC = b"TESSERA\n"
 _HEADER = struct.Struct("<8sI32sQ32s")  # magic, version, key, length and SHA-256 of the payload
 
 
-class Source(NamedTuple):
+class LlvmSource(NamedTuple):
     """A module of LLVM IR and the functions that are wanted of it."""
 
     name: str  # for people
@@ -159,7 +159,7 @@ class Loading:
     def __exit__(self, *error: Any) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    def add(self, source: Source) -> Key:
+    def add(self, source: LlvmSource) -> Key:
         """Look a module up, or begin to build it."""
         key = (key_of(source.text), source.functions)
         if key not in _LOADED and key not in self._coming:
@@ -167,7 +167,7 @@ class Loading:
                 self._coming[key] = self._build(source)
         return key
 
-    def _build(self, source: Source) -> Future[bytes]:
+    def _build(self, source: LlvmSource) -> Future[bytes]:
         try:
             return self._threads.submit(carried(build_safely), source.text, source.name)
         except RuntimeError:  # at exit no thread can be started
@@ -212,7 +212,7 @@ def _is_stored(store: Store, key: Key) -> bool:
     return True
 
 
-def load_all(sources: Sequence[Source]) -> list[Loaded]:
+def load_all(sources: Sequence[LlvmSource]) -> list[Loaded]:
     """The functions of each module, built side by side where the store does not have them."""
     with Loading() as loading:
         keys = [loading.add(s) for s in sources]
@@ -220,6 +220,6 @@ def load_all(sources: Sequence[Source]) -> list[Loaded]:
     return [_LOADED[k] for k in keys]
 
 
-def load(source: Source) -> Loaded:
+def load(source: LlvmSource) -> Loaded:
     """The functions of one module."""
     return load_all([source])[0]

@@ -106,7 +106,7 @@ def write_whole(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """A file of the cache."""
 
     path: Path
@@ -115,20 +115,20 @@ class Entry(NamedTuple):
     used: float  # when it was read or written last, in seconds of the epoch
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """Every file of the cache but the store of tuned nests."""
     root = flags().cache_dir
     return [e for kind in KINDS for e in _files(root / kind, kind)]
 
 
-def _files(folder: Path, kind: str) -> Iterator[Entry]:
+def _files(folder: Path, kind: str) -> Iterator[CacheEntry]:
     try:
         with os.scandir(folder) as found:
             for f in found:
                 with contextlib.suppress(FileNotFoundError):  # another process removed it
                     s = f.stat(follow_symlinks=False)
                     if f.is_file(follow_symlinks=False):
-                        yield Entry(Path(f.path), kind, s.st_size, s.st_mtime)
+                        yield CacheEntry(Path(f.path), kind, s.st_size, s.st_mtime)
     except (FileNotFoundError, NotADirectoryError):
         return
 
@@ -171,7 +171,7 @@ _PAUSE = 60.0  # seconds between two looks at all files, which may be many
 _next_look = 0.0
 
 
-def remove(found: list[Entry]) -> tuple[int, int]:
+def remove(found: list[CacheEntry]) -> tuple[int, int]:
     """Remove entries; how many files and bytes they were."""
     files = size = 0
     for e in found:

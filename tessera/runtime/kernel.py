@@ -17,7 +17,7 @@ from tessera.core.errors import DTypeError, OperandError
 from tessera.core.observe import Observed
 from tessera.ir.target.cpu.entry import Entry, LlvmFunction, Parameter
 from tessera.runtime.allocator import blocks, blocks_source
-from tessera.runtime.code import Source, load, load_all
+from tessera.runtime.code import LlvmSource, load, load_all
 from tessera.runtime.loaded import Loaded
 from tessera.runtime.pool import Job, pool, pool_source
 from tessera.runtime.pool_ir import FLAGS, HEAD, TYPE
@@ -122,10 +122,10 @@ def compile_kernels(programs: Sequence[LlvmFunction]) -> list[CompiledKernel]:
     return [CompiledKernel(p) for p in programs]
 
 
-def source_of(p: Entry) -> Source:
+def source_of(p: Entry) -> LlvmSource:
     """The module of a program."""
     assert isinstance(p, LlvmFunction), f"{p.name} has no LLVM IR"
-    return Source(p.name, p.text, (p.symbol,))
+    return LlvmSource(p.name, p.text, (p.symbol,))
 
 
 def _number(x: Size, p: Entry, sizes: Mapping[str, int]) -> int:

@@ -34,7 +34,7 @@ NOTABLE = (
 _LINE = 64
 
 
-class Blocks(Protocol):
+class KeptBlocks(Protocol):
     """An allocator of blocks that are kept when their arrays die."""
 
     @property
@@ -48,10 +48,10 @@ class Blocks(Protocol):
         """Let go of what is kept."""
 
 
-_blocks: Blocks | None = None  # from when there is machine code
+_blocks: KeptBlocks | None = None  # from when there is machine code
 
 
-def use(blocks: Blocks) -> None:
+def use(blocks: KeptBlocks) -> None:
     """From now on large arrays lie in these blocks."""
     global _blocks
     _blocks = blocks

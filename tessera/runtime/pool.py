@@ -21,7 +21,7 @@ import numpy as np
 from tessera.core.errors import OutOfMemoryError
 from tessera.core.processor import cores
 from tessera.runtime.capi import words
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.pool_ir import BLOCK_BYTES, SCRATCH, SPINS, pool_ir
 from tessera.runtime.threads import MOST, thread_count
 
@@ -77,7 +77,7 @@ class _Job(ctypes.Structure):
 Task = tuple[Job, Sequence[tuple[int, int]]]  # the cell and the byte offset of each parameter
 
 
-class Series:
+class PhaseSeries:
     """Phases that run one after another in one call; the jobs of a phase need nothing of each other.
 
     Cells in `checked` must hold arrays whose elements lie in order, or nothing runs.
@@ -134,10 +134,10 @@ def _seats(phase: Sequence[Task], threads: int) -> int:
     return max(min(threads, worth) - 1, *(job.seats for job, _ in phase))
 
 
-def pool_source(futex: bool = True) -> Source:
+def pool_source(futex: bool = True) -> LlvmSource:
     """The code of a pool."""
     names = ("alone", "launch", "series", "work", "stop", "pauses")
-    return Source("thread pool", pool_ir(futex), names)
+    return LlvmSource("thread pool", pool_ir(futex), names)
 
 
 class Pool:
@@ -185,7 +185,7 @@ class Pool:
                 job.prepared = self
             self._launch(self.block, job.address, parameters)
 
-    def run_series(self, series: Series, cells: bytes) -> int:
+    def run_series(self, series: PhaseSeries, cells: bytes) -> int:
         """Do phases one after another; `cells` are the packed addresses of array objects.
 
         The result is 1, and nothing ran, when a cell that is checked holds no array in order.
@@ -201,7 +201,7 @@ class Pool:
             at = self._scratch[0].address
             return self._series(self.block, series.address, cells, at)  # type: ignore[no-any-return]
 
-    def prepare(self, series: Series) -> None:
+    def prepare(self, series: PhaseSeries) -> None:
         """See that there are threads and scratch for a series."""
         with self._lock:
             for seats, scratch in series.needs if series.seats else ():

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.loaded import Loaded
 from tessera.runtime.pool import Job
 
@@ -73,7 +73,7 @@ def _code() -> Loaded | None:
     if clock is None:
         return None
     text = Template(_STAMPED).substitute(clock=clock)
-    made = load(Source("stamps", text, ("stamped", "now")))
+    made = load(LlvmSource("stamps", text, ("stamped", "now")))
     now = ctypes.CFUNCTYPE(ctypes.c_int64)(made.addresses["now"])
     before = time.perf_counter_ns()
     return made if before <= now() <= time.perf_counter_ns() else None

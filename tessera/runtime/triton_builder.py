@@ -27,7 +27,7 @@ _MOST = 12  # workers at once
 
 
 @dataclass(frozen=True)
-class Source:
+class TritonSource:
     """A kernel to build: its module, and what it is built for."""
 
     text: str
@@ -58,7 +58,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Code:
+class BuiltCode:
     """Code for a GPU and what a launch must know about it."""
 
     name: str
@@ -88,11 +88,11 @@ def has_roles() -> bool:
     return (int(major), int(minor)) >= (3, 6)
 
 
-def build(sources: Sequence[Source]) -> list[Code]:
+def build(sources: Sequence[TritonSource]) -> list[BuiltCode]:
     """The code of kernels, from the disk or built."""
     store = Store(flags().cache_dir / "gpu", "kernel")
-    found: dict[bytes, Code] = {}
-    missing: dict[bytes, Source] = {}
+    found: dict[bytes, BuiltCode] = {}
+    missing: dict[bytes, TritonSource] = {}
     for s in sources:
         code = _stored(store, s.key)
         if code is None:
@@ -108,7 +108,7 @@ def build(sources: Sequence[Source]) -> list[Code]:
     return [found[s.key] for s in sources]
 
 
-def assembly(source: Source) -> str:
+def assembly(source: TritonSource) -> str:
     """PTX or AMDGCN of a kernel, for people who look."""
     data = _asked(source, assembly=True)
     text: str = json.loads(data[: data.index(b"\0")])["assembly"]
@@ -118,7 +118,7 @@ def assembly(source: Source) -> str:
 _WORKERS = Workers([triton_worker.__file__], _MOST)
 
 
-def _asked(source: Source, **more: Any) -> bytes:
+def _asked(source: TritonSource, **more: Any) -> bytes:
     reply = _WORKERS.build(json.dumps(source.request() | more))
     if isinstance(reply, str):
         raise CompileError(f"compile: Triton could not build kernel {source.name!r} ({reply})")
@@ -129,7 +129,7 @@ def _asked(source: Source, **more: Any) -> bytes:
     raise CompileError(f"compile: Triton refused kernel {source.name!r}: {said}")
 
 
-def _stored(store: Store, key: bytes) -> Code | None:
+def _stored(store: Store, key: bytes) -> BuiltCode | None:
     """The code of a kernel from the disk; None when it is not there, or is none."""
     data = store.get(key)
     if data is None:
@@ -141,11 +141,11 @@ def _stored(store: Store, key: bytes) -> Code | None:
         return None
 
 
-def _decoded(data: bytes) -> Code:
+def _decoded(data: bytes) -> BuiltCode:
     end = data.index(b"\0")
     f = json.loads(data[:end])
     numbers = [f["warps"], f["shared"], f["scratch"], *f["cluster"]]
     if not isinstance(f["name"], str) or {type(n) for n in numbers} != {int} or len(numbers) != 6:
         raise ValueError("head of a kernel")
     warps, shared, scratch, *cluster = numbers
-    return Code(f["name"], warps, shared, scratch, tuple(cluster), data[end + 1 :])
+    return BuiltCode(f["name"], warps, shared, scratch, tuple(cluster), data[end + 1 :])

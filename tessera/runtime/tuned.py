@@ -68,7 +68,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNest:
     """The time of one nest, beside what the roofline said and the features of the nest."""
 
     kernel: str
@@ -146,7 +146,7 @@ def entries() -> Mapping[tuple[str, str], str]:
     return found
 
 
-class Given:
+class ExportedNests:
     """Nests of an exported file, for processors that code is compiled for elsewhere."""
 
     def __init__(self, file: str | os.PathLike[str]):
@@ -160,11 +160,11 @@ class Given:
         return {(r[0], r[1]): r[4] for r in sorted(fits, key=lambda r: (r[2] == neutral(), r[2]))}
 
 
-_GIVEN: ContextVar[Given | None] = ContextVar("nests", default=None)
+_GIVEN: ContextVar[ExportedNests | None] = ContextVar("nests", default=None)
 
 
 @contextlib.contextmanager
-def giving(given: Given | None) -> Iterator[None]:
+def giving(given: ExportedNests | None) -> Iterator[None]:
     """While the block runs, kernels for processors that are not here take these nests."""
     token = _GIVEN.set(given)
     try:
@@ -274,7 +274,7 @@ def _connect(file: Path) -> Any:
     return db
 
 
-def keep(found: Tuned, measured: Iterable[Measured] = (), place: str | None = None) -> None:
+def keep(found: Tuned, measured: Iterable[MeasuredNest] = (), place: str | None = None) -> None:
     """Keep what tuning found, in one transaction; a place other than this machine's processor is named."""
     here = (place or architecture(), versions())
     with _opened() as db:
@@ -313,7 +313,7 @@ def _fits(row: Sequence[Any], kinds: Sequence[type]) -> bool:
     return [*map(type, row)] == [*kinds]
 
 
-def measurements() -> list[Measured]:
+def measurements() -> list[MeasuredNest]:
     """Every measurement on this machine, in a fixed order."""
     if not stamp():
         return []
@@ -325,7 +325,7 @@ def measurements() -> list[Measured]:
         ).fetchall()
     kinds = (str, str, str, float, float, str)
     return [
-        Measured(k, s, n, t, e, features)
+        MeasuredNest(k, s, n, t, e, features)
         for k, s, n, t, e, text in rows
         if _fits((k, s, n, t, e, text), kinds) and (features := _features(text)) is not None
     ]

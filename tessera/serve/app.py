@@ -20,7 +20,7 @@ from starlette.routing import Route
 from tessera.serve import requests
 from tessera.serve.engine import Refused
 from tessera.serve.fields import parsed
-from tessera.serve.job import Done, Event, Job
+from tessera.serve.job import Event, ReplyDone, ReplyJob
 from tessera.serve.replies import Replies, error_body
 from tessera.serve.service import Service
 
@@ -197,7 +197,7 @@ async def _body(service: Service, request: Request) -> dict[str, Any]:
     return parsed(b"".join(parts))
 
 
-async def _generated(service: Service, request: Request, ask: requests.Ask) -> Response:
+async def _generated(service: Service, request: Request, ask: requests.GenerationAsk) -> Response:
     model, engine = service.writer()
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
@@ -216,7 +216,7 @@ async def _generated(service: Service, request: Request, ask: requests.Ask) -> R
     return response
 
 
-def _cancel(service: Service, jobs: list[Job]) -> None:
+def _cancel(service: Service, jobs: list[ReplyJob]) -> None:
     _, engine = service.writer()
     for job in jobs:
         engine.cancel(job)
@@ -243,7 +243,7 @@ async def _gone(receive: Any) -> None:
         pass
 
 
-async def _whole(service: Service, replies: Replies, events: Any, jobs: list[Job]) -> Response:
+async def _whole(service: Service, replies: Replies, events: Any, jobs: list[ReplyJob]) -> Response:
     while not replies.done:
         index, event = await events.get()
         replies.hear(index, event)
@@ -252,11 +252,13 @@ async def _whole(service: Service, replies: Replies, events: Any, jobs: list[Job
 
 
 def _check_error(event: Event) -> None:
-    if isinstance(event, Done) and event.reason == "error":
+    if isinstance(event, ReplyDone) and event.reason == "error":
         raise Refused(event.status, event.message)
 
 
-async def _stream(service: Service, replies: Replies, events: Any, jobs: list[Job]) -> Response:
+async def _stream(
+    service: Service, replies: Replies, events: Any, jobs: list[ReplyJob]
+) -> Response:
     """A stream that begins with the first event, so that an error before it has a status of its own."""
     first = await events.get()
     _check_error(first[1])
@@ -269,7 +271,7 @@ async def _stream(service: Service, replies: Replies, events: Any, jobs: list[Jo
             replies.hear(index, event)
             for part in replies.told(index, event):
                 yield part
-            if replies.done or (isinstance(event, Done) and event.reason == "error"):
+            if replies.done or (isinstance(event, ReplyDone) and event.reason == "error"):
                 break
             index, event = await events.get()
         for part in replies.last():

@@ -22,10 +22,10 @@ import numpy as np
 from tessera.core.errors import TesseraError
 from tessera.models.blocks import Array
 from tessera.models.generation import log_probabilities
-from tessera.models.paged import PAGE, ROWS, PagedSteps, Part, bytes_of_page
+from tessera.models.paged import PAGE, ROWS, PagedSteps, SequencePart, bytes_of_page
 from tessera.models.sampling import choose
 from tessera.models.writer import Writer
-from tessera.serve.job import Done, Job, Token, ruled
+from tessera.serve.job import ReplyDone, ReplyJob, ReplyToken, ruled
 from tessera.serve.metrics import Metrics
 from tessera.serve.pages import ROOT, PageTable, key_of
 
@@ -33,7 +33,7 @@ CHUNK = ROWS[-1]  # tokens of prompts in a round, so that decoding replies never
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServeLimits:
     """How much a server takes on."""
 
     memory: int = 1 << 30  # bytes of keys and values
@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Call:
+class EngineCall:
     """Something that runs between two steps, and what is told where it never runs."""
 
     work: Callable[[], None]
@@ -57,10 +57,10 @@ class Refused(Exception):
         self.status, self.message = status, message
 
 
-class Engine:
+class ServeEngine:
     """Replies of one model, as many at once as pages and limits allow."""
 
-    def __init__(self, model: Writer, limits: Limits, metrics: Metrics):
+    def __init__(self, model: Writer, limits: ServeLimits, metrics: Metrics):
         most = -(-model.context // PAGE) * limits.batch
         count = min(limits.memory // bytes_of_page(model), most)
         if count < 1:
@@ -74,9 +74,9 @@ class Engine:
         self._steps = PagedSteps(model, count)
         self._changed = threading.Condition()
         self._arrivals = 0
-        self._waiting: list[tuple[int, Job]] = []  # a heap: the oldest first
-        self._running: list[Job] = []
-        self._calls: list[Call] = []
+        self._waiting: list[tuple[int, ReplyJob]] = []  # a heap: the oldest first
+        self._running: list[ReplyJob] = []
+        self._calls: list[EngineCall] = []
         self._stopping = False
         self.alive = True
         self._thread = threading.Thread(target=self._run, name="tessera-engine", daemon=True)
@@ -112,7 +112,7 @@ class Engine:
         if len(self._waiting) + count > self.limits.waiting:
             raise Refused(429, f"{len(self._waiting)} replies are waiting already; try again later")
 
-    def submit(self, *jobs: Job) -> None:
+    def submit(self, *jobs: ReplyJob) -> None:
         """Take replies on, all or none."""
         with self._changed:
             self.check_room(len(jobs))
@@ -124,7 +124,7 @@ class Engine:
                 self.metrics.add("prompt_tokens_total", len(job.prompt))
             self._changed.notify_all()
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: ReplyJob) -> None:
         """Give up a reply whose client is gone; its pages are free after the step that runs."""
         with self._changed:
             job.cancelled = True
@@ -141,7 +141,7 @@ class Engine:
                 raise Refused(
                     429, f"{len(self._calls)} requests are waiting already; try again later"
                 )
-            self._calls.append(Call(work, lost))
+            self._calls.append(EngineCall(work, lost))
             self._changed.notify_all()
 
     def gauges(self) -> dict[str, float]:
@@ -164,7 +164,7 @@ class Engine:
                 calls = self._calls
                 self._running, self._waiting, self._calls = [], [], []
             for job in left:
-                job.listener(Done("error", status=503, message="the server stopped"))
+                job.listener(ReplyDone("error", status=503, message="the server stopped"))
             for call in calls:
                 call.lost()
 
@@ -201,7 +201,8 @@ class Engine:
             if job.cancelled:
                 self.metrics.add("cancelled_total")
             self._tell(
-                job, Done("error", status=504, message="the reply took longer than the timeout")
+                job,
+                ReplyDone("error", status=504, message="the reply took longer than the timeout"),
             )
 
     def _admit(self) -> None:
@@ -221,7 +222,7 @@ class Engine:
                 self._running.append(job)
             self._begin(job, len(found))
 
-    def _found(self, job: Job) -> list[int]:
+    def _found(self, job: ReplyJob) -> list[int]:
         """Pages of the prefix cache that hold the beginning of a job; one token at least is left to
         compute.
         """
@@ -235,7 +236,7 @@ class Engine:
             out.append(page)
         return out
 
-    def _begin(self, job: Job, shared: int) -> None:
+    def _begin(self, job: ReplyJob, shared: int) -> None:
         for _ in range(shared):
             assert self._share(job), "a page was lost between two looks of one thread"
         while len(job.pages) < _pages(job.length):
@@ -243,7 +244,7 @@ class Engine:
             assert page is not None, "admission counted the pages"
             job.pages.append(page)
 
-    def _share(self, job: Job) -> bool:
+    def _share(self, job: ReplyJob) -> bool:
         """Take over the page that holds the next tokens of a job, if there is one; a page of its own goes
         back.
         """
@@ -275,7 +276,9 @@ class Engine:
                 while self._share(job):  # what another reply has computed since
                     pass
                 size = min(left, job.pending, CHUNK)
-                part = Part(job.tokens(job.computed, job.computed + size), job.computed, job.pages)
+                part = SequencePart(
+                    job.tokens(job.computed, job.computed + size), job.computed, job.pages
+                )
                 logits = self._step([part])
                 left -= size
                 self._advance(job, size)
@@ -289,18 +292,18 @@ class Engine:
         ready = [j for j in ready if j in self._running]  # an older one may have taken its pages
         if not ready:
             return
-        parts = [Part(j.tokens(j.computed, j.length), j.computed, j.pages) for j in ready]
+        parts = [SequencePart(j.tokens(j.computed, j.length), j.computed, j.pages) for j in ready]
         for job, logits in zip(ready, self._step(parts), strict=True):
             self._advance(job, 1)
             self._choose(job, logits)
 
-    def _step(self, parts: list[Part]) -> Array:
+    def _step(self, parts: list[SequencePart]) -> Array:
         begin = time.perf_counter()
         logits = self._steps.run(parts)
         self.metrics.time("step_seconds", time.perf_counter() - begin)
         return logits
 
-    def _has_room(self, job: Job) -> bool:
+    def _has_room(self, job: ReplyJob) -> bool:
         """Give a reply the page that its next token needs; the youngest replies give theirs back for it."""
         while job in self._running and len(job.pages) < _pages(job.length):
             page = self.pages.take()
@@ -310,20 +313,20 @@ class Engine:
                 job.pages.append(page)
         return job in self._running
 
-    def _preempt(self, job: Job) -> None:
+    def _preempt(self, job: ReplyJob) -> None:
         self.metrics.add("preemptions_total")
         self._free(job)
         with self._changed:
             heapq.heappush(self._waiting, (job.arrival, job))
 
-    def _free(self, job: Job) -> None:
+    def _free(self, job: ReplyJob) -> None:
         """Take a reply off the batch; later pages are idle for longer, so that beginnings are kept."""
         self._running.remove(job)
         for page in reversed(job.pages):
             self.pages.give(page)
         job.pages, job.keys, job.computed = [], [], 0
 
-    def _advance(self, job: Job, count: int) -> None:
+    def _advance(self, job: ReplyJob, count: int) -> None:
         """Count positions that are in pages now, and name the pages that they fill."""
         job.computed += count
         while (len(job.keys) + 1) * PAGE <= job.computed:
@@ -332,38 +335,38 @@ class Engine:
             job.keys.append(key_of(before, job.tokens(i * PAGE, (i + 1) * PAGE)))
             self.pages.name(job.pages[i], job.keys[-1])
 
-    def _choose(self, job: Job, logits: Array) -> None:
+    def _choose(self, job: ReplyJob, logits: Array) -> None:
         """Choose the next token of a reply from its logits, and end the reply where it ends."""
         try:
             scores = ruled(job.rules, logits, job.new, job.limit - len(job.new))
             token = choose(scores, [*job.prompt, *job.new], job.new, job.sampling)
         except TesseraError as e:
-            self._end(job, Done("error", status=500, message=e.message))
+            self._end(job, ReplyDone("error", status=500, message=e.message))
             return
         except Exception:  # of rules, which are this request's own: the others go on
             traceback.print_exc()
-            self._end(job, Done("error", status=500, message="the reply failed in the server"))
+            self._end(job, ReplyDone("error", status=500, message="the reply failed in the server"))
             return
         if not job.new:
             self.metrics.time("first_token_seconds", time.monotonic() - job.submitted)
         self.metrics.add("generated_tokens_total")
         if token in self.model.ends:
-            self._end(job, Done("stop", job.text.finish()))
+            self._end(job, ReplyDone("stop", job.text.finish()))
             return
         job.new.append(token)
         text = job.text.push(token)
         complete = job.text.stopped or (job.ended is not None and job.ended(job.new))
         last = complete or len(job.new) >= job.limit
-        self._tell(job, Token(token, text, *_likely(job, logits, token)))
+        self._tell(job, ReplyToken(token, text, *_likely(job, logits, token)))
         if last:
-            self._end(job, Done("stop" if complete else "length", job.text.finish()))
+            self._end(job, ReplyDone("stop" if complete else "length", job.text.finish()))
 
-    def _end(self, job: Job, done: Done) -> None:
+    def _end(self, job: ReplyJob, done: ReplyDone) -> None:
         self.metrics.time("reply_seconds", time.monotonic() - job.submitted)
         self._free(job)
-        self._tell(job, Done(done.reason, done.text, done.status, done.message, job.shared))
+        self._tell(job, ReplyDone(done.reason, done.text, done.status, done.message, job.shared))
 
-    def _tell(self, job: Job, event: Any) -> None:
+    def _tell(self, job: ReplyJob, event: Any) -> None:
         if not job.cancelled:
             job.listener(event)
 
@@ -372,7 +375,9 @@ def _pages(positions: int) -> int:
     return -(-positions // PAGE)
 
 
-def _likely(job: Job, logits: Array, token: int) -> tuple[float | None, list[tuple[int, float]]]:
+def _likely(
+    job: ReplyJob, logits: Array, token: int
+) -> tuple[float | None, list[tuple[int, float]]]:
     """The log-probability of a token, and the likeliest tokens with theirs."""
     if job.logprobs is None:
         return None, []

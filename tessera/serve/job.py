@@ -11,7 +11,7 @@ from tessera.models.text import TextStream
 
 
 @dataclass(frozen=True)
-class Token:
+class ReplyToken:
     """One more token: the text that is certain with it, and its log-probability beside the likeliest ones."""
 
     token: int
@@ -21,7 +21,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Done:
+class ReplyDone:
     """The end of a reply: stop, length, or error with a status and a message; and the last text."""
 
     reason: str
@@ -31,12 +31,12 @@ class Done:
     shared: int = 0  # tokens of the prompt that were found in the prefix cache
 
 
-Event = Token | Done
+Event = ReplyToken | ReplyDone
 Rule = Callable[[Array, Sequence[int], int], Array]  # logits, new tokens, tokens left: other logits
 
 
 @dataclass(eq=False)
-class Job:
+class ReplyJob:
     """A prompt, how its reply is chosen, and how far it is."""
 
     prompt: list[int]

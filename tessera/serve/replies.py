@@ -10,28 +10,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.models.tokenizer import Tokenizer
-from tessera.serve.job import Done, Event, Token
-from tessera.serve.requests import Ask
+from tessera.serve.job import Event, ReplyDone, ReplyToken
+from tessera.serve.requests import GenerationAsk
 from tessera.serve.tools import MARKS
 
 END = b"data: [DONE]\n\n"
 
 
 @dataclass
-class Choice:
+class ReplyChoice:
     """One of a request's replies as it grows."""
 
     index: int
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[ReplyToken] = field(default_factory=list)
     text: str = ""
-    done: Done | None = None
+    done: ReplyDone | None = None
     sent: int = 0  # characters that a stream has told
 
 
 class Replies:
     """The choices of a request, and their form."""
 
-    def __init__(self, ask: Ask, tokenizer: Tokenizer, model: str):
+    def __init__(self, ask: GenerationAsk, tokenizer: Tokenizer, model: str):
         self.ask, self._tokenizer = ask, tokenizer
         kind = "chat.completion" if ask.chat else "text_completion"
         prefix = "chatcmpl" if ask.chat else "cmpl"
@@ -41,7 +41,7 @@ class Replies:
             "created": int(time.time()),
             "model": model,
         }
-        self.choices = [Choice(i) for i in range(len(ask.prompts) * ask.choices)]
+        self.choices = [ReplyChoice(i) for i in range(len(ask.prompts) * ask.choices)]
 
     @property
     def done(self) -> bool:
@@ -52,7 +52,7 @@ class Replies:
         """One event of a choice."""
         choice = self.choices[index]
         choice.text += event.text
-        if isinstance(event, Token):
+        if isinstance(event, ReplyToken):
             choice.tokens.append(event)
         else:
             choice.done = event
@@ -64,7 +64,7 @@ class Replies:
             "usage": self._usage(),
         }
 
-    def _choice(self, c: Choice) -> dict[str, Any]:
+    def _choice(self, c: ReplyChoice) -> dict[str, Any]:
         assert c.done is not None, c
         out: dict[str, Any] = {"index": c.index, "finish_reason": c.done.reason}
         if not self.ask.chat:
@@ -79,7 +79,7 @@ class Replies:
             }
         return out | {"message": message, "logprobs": self._chat_logprobs(c.tokens)}
 
-    def _calls(self, c: Choice) -> list[dict[str, Any]] | None:
+    def _calls(self, c: ReplyChoice) -> list[dict[str, Any]] | None:
         return None if self.ask.tools is None else self.ask.tools.calls(c.text)
 
     def _usage(self) -> dict[str, Any]:
@@ -100,22 +100,26 @@ class Replies:
     def told(self, index: int, event: Event) -> Iterator[bytes]:
         """What a stream says of an event that has been heard."""
         c = self.choices[index]
-        if isinstance(event, Done) and event.reason == "error":
+        if isinstance(event, ReplyDone) and event.reason == "error":
             yield _event({"error": error_body(event.status, event.message)})
             return
-        calls = self._calls(c) if isinstance(event, Done) else None
-        end = self._certain(c) if isinstance(event, Token) or calls is not None else len(c.text)
+        calls = self._calls(c) if isinstance(event, ReplyDone) else None
+        end = (
+            self._certain(c) if isinstance(event, ReplyToken) or calls is not None else len(c.text)
+        )
         text, at, c.sent = c.text[c.sent : end], c.sent, max(c.sent, end)
-        if text or (isinstance(event, Token) and event.logprob is not None):
-            yield self._chunk(c, {"content": text}, event if isinstance(event, Token) else None, at)
+        if text or (isinstance(event, ReplyToken) and event.logprob is not None):
+            yield self._chunk(
+                c, {"content": text}, event if isinstance(event, ReplyToken) else None, at
+            )
         if calls is not None:
             yield self._chunk(c, {"tool_calls": calls}, None)
-        if isinstance(event, Done):
+        if isinstance(event, ReplyDone):
             yield self._chunk(
                 c, {}, None, reason="tool_calls" if calls is not None else event.reason
             )
 
-    def _certain(self, c: Choice) -> int:
+    def _certain(self, c: ReplyChoice) -> int:
         """Characters that are no part of a call of a tool, whatever follows; a call is told as a whole."""
         if self.ask.tools is None:
             return len(c.text)
@@ -135,7 +139,7 @@ class Replies:
         return self._head | ({"object": "chat.completion.chunk"} if self.ask.chat else {})
 
     def _chunk(
-        self, c: Choice, delta: dict[str, Any], token: Token | None, at: int = 0, reason: str | None = None
+        self, c: ReplyChoice, delta: dict[str, Any], token: ReplyToken | None, at: int = 0, reason: str | None = None
     ) -> bytes:  # fmt: skip
         out: dict[str, Any] = {"index": c.index, "finish_reason": reason}
         tokens = [token] if token is not None else []
@@ -148,7 +152,7 @@ class Replies:
 
     # Log-probabilities --------------------------------------------------------------------------
 
-    def _chat_logprobs(self, tokens: Sequence[Token]) -> Any:
+    def _chat_logprobs(self, tokens: Sequence[ReplyToken]) -> Any:
         if self.ask.logprobs is None:
             return None
         entries = [
@@ -166,7 +170,7 @@ class Replies:
             "bytes": list(name.encode() if piece is None else piece),
         }
 
-    def _completion_logprobs(self, tokens: Sequence[Token], at: int) -> Any:
+    def _completion_logprobs(self, tokens: Sequence[ReplyToken], at: int) -> Any:
         if self.ask.logprobs is None:
             return None
         offsets = []

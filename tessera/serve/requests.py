@@ -64,7 +64,7 @@ MOST_CHOICES, MOST_STOPS, MOST_TOP, MOST_INPUTS = 16, 8, 20, 256
 
 
 @dataclass(frozen=True)
-class Ask:
+class GenerationAsk:
     """What is to be generated, and how the reply is told."""
 
     chat: bool
@@ -88,7 +88,7 @@ def check_model(fields: Fields, served: str) -> None:
         raise Refused(404, f"the model {name!r:.80} is not served here, but {served!r}")
 
 
-def chat(body: dict[str, Any], model: Writer, served: str) -> Ask:
+def chat(body: dict[str, Any], model: Writer, served: str) -> GenerationAsk:
     """The request of /v1/chat/completions."""
     fields = Fields(body, CHAT)
     check_model(fields, served)
@@ -119,7 +119,7 @@ def chat(body: dict[str, Any], model: Writer, served: str) -> Ask:
     )
 
 
-def completion(body: dict[str, Any], model: Writer, served: str) -> Ask:
+def completion(body: dict[str, Any], model: Writer, served: str) -> GenerationAsk:
     """The request of /v1/completions."""
     fields = Fields(body, COMPLETION)
     check_model(fields, served)
@@ -142,12 +142,12 @@ def completion(body: dict[str, Any], model: Writer, served: str) -> Ask:
 
 def _shared(
     fields: Fields, chat: bool, prompts: Sequence[list[int]], limit: Any, model: Writer
-) -> Ask:
+) -> GenerationAsk:
     stream = fields.flag("stream")
     if "stream_options" in fields and not stream:
         raise Refused(400, "stream_options needs stream to be true")
     options = Fields(fields.object("stream_options"), {"include_usage", "include_obfuscation"})
-    return Ask(
+    return GenerationAsk(
         chat=chat,
         prompts=prompts,
         choices=fields.integer("n", 1, 1, MOST_CHOICES),

@@ -19,11 +19,11 @@ from tessera.models.encoder import TextEncoder
 from tessera.models.guide import Guide, guide
 from tessera.models.text import TextStream
 from tessera.models.writer import Writer
-from tessera.serve.engine import Engine, Limits, Refused
+from tessera.serve.engine import Refused, ServeEngine, ServeLimits
 from tessera.serve.fields import Fields
-from tessera.serve.job import Event, Job
+from tessera.serve.job import Event, ReplyJob
 from tessera.serve.metrics import Metrics
-from tessera.serve.requests import EMBEDDING, Ask, check_model, inputs_of
+from tessera.serve.requests import EMBEDDING, GenerationAsk, check_model, inputs_of
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,14 @@ class Service:
     """A model that is served."""
 
     def __init__(
-        self, model: Writer | TextEncoder, name: str, limits: Limits, options: Options
+        self, model: Writer | TextEncoder, name: str, limits: ServeLimits, options: Options
     ) -> None:
         self.model, self.name, self.options = model, name, options
         self.metrics = Metrics()
         self.created = int(time.time())
-        self.engine = Engine(model, limits, self.metrics) if isinstance(model, Writer) else None
+        self.engine = (
+            ServeEngine(model, limits, self.metrics) if isinstance(model, Writer) else None
+        )
         self._limit, self._pending = limits.waiting, 0
         self._alone = ThreadPoolExecutor(1, "tessera-encoder") if self.engine is None else None
 
@@ -73,7 +75,7 @@ class Service:
         """How full the server is."""
         return {"waiting": self._pending} if self.engine is None else self.engine.gauges()
 
-    def writer(self) -> tuple[Writer, Engine]:
+    def writer(self) -> tuple[Writer, ServeEngine]:
         """The model that writes text, and its engine."""
         if self.engine is None or not isinstance(self.model, Writer):
             raise Refused(
@@ -81,11 +83,11 @@ class Service:
             )
         return self.model, self.engine
 
-    def jobs(self, ask: Ask, hear: Callable[[int, Event], None]) -> list[Job]:
+    def jobs(self, ask: GenerationAsk, hear: Callable[[int, Event], None]) -> list[ReplyJob]:
         """A job for each choice of each prompt."""
         model, engine = self.writer()
         room, deadline = engine.room, time.monotonic() + self.options.timeout
-        out: list[Job] = []
+        out: list[ReplyJob] = []
         engine.check_room(len(ask.prompts) * ask.choices)
         for prompt in ask.prompts:
             if len(prompt) >= room:
@@ -104,7 +106,7 @@ class Service:
                 sampling = replace(ask.sampling, seed=(ask.sampling.seed + i) % 2**64)
                 index, guided = len(out), _guide(model, ask.schema, limit)
                 rules = [*ask.rules, *([] if guided is None else [guided.masked])]
-                job = Job(
+                job = ReplyJob(
                     prompt, limit, sampling, functools.partial(hear, index),
                     TextStream(model.tokenizer, ask.stop), rules, ask.logprobs, deadline,
                     None if guided is None else guided.complete,

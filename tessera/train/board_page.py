@@ -78,7 +78,7 @@ class Board:
 
 def _listen(port: int, board: Board) -> ThreadingHTTPServer:
     try:
-        return PageServer((HOST, port), type("Handler", (_Handler,), {"board": board}))
+        return PageServer((HOST, port), type("Handler", (_BoardHandler,), {"board": board}))
     except OSError as e:
         raise OperandError(
             f"Dashboard: port {port} of {HOST} cannot be had ({e.strerror}); name another, or 0 for any that "
@@ -86,7 +86,7 @@ def _listen(port: int, board: Board) -> ThreadingHTTPServer:
         ) from None
 
 
-class _Handler(PageHandler):
+class _BoardHandler(PageHandler):
     board: Board
 
     def answer(self) -> None:

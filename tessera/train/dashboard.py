@@ -26,7 +26,7 @@ from tessera.files.atomic import replacing
 from tessera.ir.graph.ir import Value, current_builder, host_data
 from tessera.lang import debugging
 from tessera.train.board_page import Board, page
-from tessera.train.history import History, Sample
+from tessera.train.history import History, LoggedSample
 from tessera.train.screen import line, screen
 
 _QUIET = 10.0  # seconds between two lines where the output is no terminal
@@ -111,7 +111,11 @@ class Dashboard(AbstractContextManager["Dashboard"]):
         self._add(step, values, {}, 0)
 
     def _add(
-        self, step: int, values: Mapping[str, float], samples: Mapping[str, Sample], items: int
+        self,
+        step: int,
+        values: Mapping[str, float],
+        samples: Mapping[str, LoggedSample],
+        items: int,
     ) -> None:
         self.history.add(step, values, samples, items)
         if self._live is None and self._terminal is None and self._clock() - self._said >= _QUIET:
@@ -270,9 +274,9 @@ def _unfit(name: str, x: Any) -> OperandError:
     )
 
 
-def _sample(name: str, x: Any, step: int) -> Sample:
+def _sample(name: str, x: Any, step: int) -> LoggedSample:
     if isinstance(x, str):
-        return Sample(step, text=x[:_LETTERS] + " ..." * (len(x) > _LETTERS))
+        return LoggedSample(step, text=x[:_LETTERS] + " ..." * (len(x) > _LETTERS))
     if not all(0 < n <= _PIXELS for n in x.shape[:2]):
         raise OperandError(
             f"log: {name} is an image of {x.shape[0]} x {x.shape[1]}, expected 1 to {_PIXELS} on each side"
@@ -283,4 +287,4 @@ def _sample(name: str, x: Any, step: int) -> Sample:
     else:
         a = np.clip(a.astype(np.int64), 0, 255) if a.dtype.kind != "b" else a * 255
     data = base64.b64encode(png(np.ascontiguousarray(a.astype(np.uint8)))).decode()
-    return Sample(step, image=f"data:image/png;base64,{data}")
+    return LoggedSample(step, image=f"data:image/png;base64,{data}")

@@ -19,7 +19,7 @@ SAMPLES = 12  # kept for each name, newest last
 
 
 @dataclass
-class Point:
+class HistoryPoint:
     """Some logged values in a row: the last step, its time, and their mean, least and largest."""
 
     step: int
@@ -34,9 +34,9 @@ class Point:
         """The mean of the values."""
         return self.total / self.count
 
-    def joined(self, other: Point) -> Point:
+    def joined(self, other: HistoryPoint) -> HistoryPoint:
         """This point and the next one as one."""
-        return Point(
+        return HistoryPoint(
             other.step, other.seconds, self.total + other.total, min(self.low, other.low),
             max(self.high, other.high), self.count + other.count,
         )  # fmt: skip
@@ -49,7 +49,7 @@ class Curve:
     """
 
     unit: str = ""
-    points: list[Point] = field(default_factory=list)
+    points: list[HistoryPoint] = field(default_factory=list)
     stride: int = 1
     last: float = math.nan
     best: tuple[float, int] = (math.inf, 0)
@@ -62,7 +62,7 @@ class Curve:
             self.broken = step if self.broken is None else self.broken
             return
         self.best = min(self.best, (value, step))
-        new = Point(step, seconds, value, value, value, 1)
+        new = HistoryPoint(step, seconds, value, value, value, 1)
         if self.points and self.points[-1].count < self.stride:
             self.points[-1] = self.points[-1].joined(new)
             return
@@ -83,7 +83,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Sample:
+class LoggedSample:
     """A text, or an image as an address with its data, that a run showed at a step."""
 
     step: int
@@ -100,7 +100,7 @@ class History:
         self.lock = threading.Condition()
         self.curves: dict[str, Curve] = {}
         self.machine: dict[str, Curve] = {}
-        self.samples: dict[str, list[Sample]] = {}
+        self.samples: dict[str, list[LoggedSample]] = {}
         self.at: dict[str, int] = {}  # the last step of each curve
         self.step, self.items, self.version, self.ended = 0, 0, 0, False
         self._clock, self._live, self._from = clock, live, clock()
@@ -117,7 +117,11 @@ class History:
             self.step, self._mark = step, (self.seconds, step, self.items)
 
     def add(
-        self, step: int, values: Mapping[str, float], samples: Mapping[str, Sample], items: int = 0
+        self,
+        step: int,
+        values: Mapping[str, float],
+        samples: Mapping[str, LoggedSample],
+        items: int = 0,
     ) -> None:
         """Take what a step logged."""
         with self.lock:

@@ -34,7 +34,7 @@ class Logger(Protocol):
         """Write no more."""
 
 
-class _Rows(ABC):
+class _RowFile(ABC):
     """A text file of rows, each of which has a step."""
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -64,7 +64,7 @@ class _Rows(ABC):
         self._file.close()
 
 
-class CSV(_Rows):
+class CSV(_RowFile):
     """A table with a column for the step and one for each metric."""
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -104,7 +104,7 @@ def _row(cells: list[Any]) -> str:
     return out.getvalue()
 
 
-class JSONLines(_Rows):
+class JSONLines(_RowFile):
     """A line of JSON for each step."""
 
     def _is_before(self, line: str, step: int) -> bool:

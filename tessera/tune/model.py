@@ -18,8 +18,8 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.schedule.sweeps import passes, shares_folds
-from tessera.runtime.tuned import Measured
-from tessera.tune.roofline import Peaks, Work, number, work_of
+from tessera.runtime.tuned import MeasuredNest
+from tessera.tune.roofline import KernelWork, Peaks, number, work_of
 
 _INSTANCE, _LAUNCH = 20e-9, 4e-6  # seconds to begin an instance, and to wake threads
 _LOAD = 0.3  # of a multiply-add, for a load that feeds it
@@ -38,7 +38,7 @@ class Setting:
     peaks: Peaks
 
     @property
-    def work(self) -> Work:
+    def work(self) -> KernelWork:
         """What the kernel must do at least."""
         return work_of(self.kernel, self.types, self.sizes)
 
@@ -130,7 +130,7 @@ def features(s: Setting, nest: Nest) -> tuple[float, ...]:
 class Correction:
     """What measurements say about estimates: seconds = estimate * factor(features)."""
 
-    def __init__(self, measured: Iterable[Measured]):
+    def __init__(self, measured: Iterable[MeasuredNest]):
         self._weights: dict[float, Any] = {}
         rows = [m for m in measured if m.seconds > 0 and m.estimate > 0]
         for kind in range(_KINDS):
@@ -148,7 +148,7 @@ class Correction:
         return exp(float(np.clip(x @ weights + offset, -3.0, 3.0)))
 
 
-def _fitted(rows: list[Measured]) -> Any:
+def _fitted(rows: list[MeasuredNest]) -> Any:
     x = np.asarray([m.features for m in rows])
     y = np.log([m.seconds / m.estimate for m in rows])
     mean, scale = x.mean(0), x.std(0)

@@ -32,7 +32,7 @@ _LONGEST = 1.0  # seconds of all rounds
 
 
 @dataclass(frozen=True)
-class Level:
+class MemoryLevel:
     """A cache of all threads in use, or the memory: the bytes that it holds, and bytes a second from it."""
 
     name: str
@@ -40,7 +40,7 @@ class Level:
     bandwidth: float
 
 
-class Done(Protocol):
+class StepDone(Protocol):
     """What a step does: operations by their cost, bytes moved, and whether it computes in f64."""
 
     @property
@@ -59,20 +59,20 @@ class Peaks:
     bandwidth: float  # of the memory
     threads: int
     near: int  # bytes of the second cache of a core
-    levels: tuple[Level, ...] = ()  # caches, the first one first
+    levels: tuple[MemoryLevel, ...] = ()  # caches, the first one first
     wide: float = 0.0  # operations a second in f64; 0: as in f32
 
-    def level(self, moved: float) -> Level:
+    def level(self, moved: float) -> MemoryLevel:
         """Where data of so many bytes come from: the first cache that holds them, or the memory."""
-        memory = Level("memory", float("inf"), self.bandwidth)
+        memory = MemoryLevel("memory", float("inf"), self.bandwidth)
         return next((x for x in self.levels if moved <= x.bytes), memory)
 
-    def roof(self, work: Done) -> tuple[float, float]:
+    def roof(self, work: StepDone) -> tuple[float, float]:
         """The operations and bytes a second that a step may have at most."""
         flops = self.wide if work.wide and self.wide else self.flops
         return flops, self.level(work.bytes).bandwidth
 
-    def raised(self, reached: Iterable[tuple[Done, float]]) -> Peaks:
+    def raised(self, reached: Iterable[tuple[StepDone, float]]) -> Peaks:
         """Peaks that are not below what steps have reached in so many seconds."""
         flops, wide, bandwidth = self.flops, self.wide, self.bandwidth
         levels = {x.name: x for x in self.levels}
@@ -95,7 +95,7 @@ class Peaks:
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """What a kernel does at known sizes: operations, and bytes that it reads and writes once."""
 
     flops: float
@@ -113,7 +113,9 @@ def number(x: Size, sizes: Mapping[str, int]) -> int:
     return n
 
 
-def work_of(kernel: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> Work:
+def work_of(
+    kernel: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str, int]
+) -> KernelWork:
     """The work of a kernel at known sizes."""
     flops = 0.0
     for s in kernel.stages:
@@ -124,7 +126,7 @@ def work_of(kernel: Kernel, types: Mapping[str, TensorType], sizes: Mapping[str,
     moved = sum(
         types[n].dtype.itemsize * prod(number(d, sizes) for d in types[n].shape) for n in names
     )
-    return Work(flops, moved)
+    return KernelWork(flops, moved)
 
 
 def peaks_here() -> Peaks:
@@ -141,12 +143,12 @@ def peaks_here() -> Peaks:
 def _sane(p: Peaks, roofs: Mapping[str, tuple[int, float]]) -> Peaks:
     """Peaks with the caches, none slower than what is behind it, and f64 not faster than f32."""
     bandwidth = max(p.bandwidth, roofs.get("memory", (0, 0.0))[1])
-    levels: list[Level] = []
+    levels: list[MemoryLevel] = []
     for name in ("L3", "L2", "L1"):  # from the memory to the core
         if name in roofs:
             size, rate = roofs[name]
             before = levels[0].bandwidth if levels else bandwidth
-            levels.insert(0, Level(name, size, max(rate, before)))
+            levels.insert(0, MemoryLevel(name, size, max(rate, before)))
     wide = min(roofs.get("f64", (0, 0.0))[1], p.flops)
     return replace(p, bandwidth=bandwidth, levels=tuple(levels), wide=wide)
 

@@ -30,7 +30,7 @@ _BEHIND = 1.25  # how much slower than the best a candidate may be to be measure
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """What tuning a kernel found."""
 
     kernel: str  # its name in the program
@@ -48,7 +48,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TuningProgress:
     """Where the search for a kernel stands: its candidates, the fastest first."""
 
     kernel: str
@@ -57,13 +57,13 @@ class Progress:
     spent: float  # of the budget of this kernel, from 0 to 1
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[TuningProgress], None]
 
 
 def tune_programs(
     programs: Iterable[Program], sizes: Mapping[str, int], budget_ms: float, again: bool = False,
     report: Report | None = None,
-) -> list[Outcome]:  # fmt: skip
+) -> list[TuningOutcome]:  # fmt: skip
     """Tune the kernels of programs at known sizes, within a budget that they share."""
     end = time.perf_counter() + budget_ms / 1e3
     peaks = peaks_here()
@@ -77,7 +77,7 @@ def tune_programs(
             )
     # Kernels get shares of the budget by the time that they are thought to take.
     shares = {key: s.work.seconds(peaks) + 1e-5 for key, s in settings.items()}
-    out: dict[str, Outcome] = {}
+    out: dict[str, TuningOutcome] = {}
     for key in sorted(shares, key=lambda k: -shares[k]):
         left = sum(shares[k] for k in shares if k not in out)
         seconds = max(end - time.perf_counter(), 0.0) * shares[key] / left
@@ -87,7 +87,7 @@ def tune_programs(
 
 def tune_kernel(
     key: str, s: Setting, seconds: float, again: bool = False, report: Report | None = None
-) -> Outcome:
+) -> TuningOutcome:
     """Find the fastest nest of a kernel in about so many seconds."""
     space = list(nests(s.kernel))
     label = tuned.size_class(s.sizes)
@@ -96,7 +96,9 @@ def tune_kernel(
         known = None if again else tuned.find(key, label)
     if known is not None:
         nest = next((n for n in space if str(n) == known.nest), space[0])
-        return Outcome(s.kernel.name, space[0], nest, known.before, known.seconds, 0, known=True)
+        return TuningOutcome(
+            s.kernel.name, space[0], nest, known.before, known.seconds, 0, known=True
+        )
     search = _NestSearch(s, space, seconds, report)
     best = search.run()
     default = search.tried[0]
@@ -105,14 +107,18 @@ def tune_kernel(
     )
     with tuned.tolerant():
         tuned.keep(found, _measured(key, label, s, search.tried))
-    return Outcome(
+    return TuningOutcome(
         s.kernel.name, default.nest, best.nest, default.seconds, best.seconds, len(search.tried)
     )
 
 
-def _measured(key: str, label: str, s: Setting, tried: Iterable[Candidate]) -> list[tuned.Measured]:
+def _measured(
+    key: str, label: str, s: Setting, tried: Iterable[Candidate]
+) -> list[tuned.MeasuredNest]:
     return [
-        tuned.Measured(key, label, str(c.nest), c.seconds, estimate(s, c.nest), features(s, c.nest))
+        tuned.MeasuredNest(
+            key, label, str(c.nest), c.seconds, estimate(s, c.nest), features(s, c.nest)
+        )
         for c in tried
     ]
 
@@ -171,4 +177,4 @@ class _NestSearch:
         if self.report is not None:
             spent = min((time.perf_counter() - self.begun) / self.seconds, 1.0)
             ordered = sorted(self.tried, key=lambda c: c.seconds)
-            self.report(Progress(self.s.kernel.name, ordered, len(self.space), spent))
+            self.report(TuningProgress(self.s.kernel.name, ordered, len(self.space), spent))

@@ -14,7 +14,7 @@ from tessera.checks.banks import Layout, Swizzle, check_banks
 from tessera.checks.initial import check_initial
 from tessera.checks.kernel import TOOLS, check_kernel
 from tessera.checks.registers import check_registers, pressure
-from tessera.checks.roofline import MACHINES, Machine, check_roofline, work
+from tessera.checks.roofline import MACHINES, RooflineMachine, check_roofline, work
 from tessera.checks.specialise import specialise
 from tessera.cli import main
 from tessera.core.dtype import DType, f16, f32, f64, i8
@@ -218,7 +218,7 @@ def test_too_many_registers_are_a_hint() -> None:
 
 
 def test_the_roofline_of_a_product_and_of_a_copy() -> None:
-    small = Machine("small", flops=1e12, bandwidth=1e11)
+    small = RooflineMachine("small", flops=1e12, bandwidth=1e11)
     sizes = {"M": 256, "N": 256, "K": 256}
     w = work(product(), sizes)
     assert w.flops == 2 * 256**3
@@ -233,7 +233,7 @@ def test_the_roofline_of_a_product_and_of_a_copy() -> None:
 
 
 def test_a_kernel_that_loads_the_same_again_gets_a_hint() -> None:
-    v = check_roofline(product(), dict.fromkeys("MNK", 4096), Machine("m", 1e13, 1e11))
+    v = check_roofline(product(), dict.fromkeys("MNK", 4096), RooflineMachine("m", 1e13, 1e11))
     assert [f.level for f in v.findings] == ["hint"]
     assert "larger tiles" in v.findings[0].suggestion
 

@@ -447,7 +447,9 @@ def test_bench_fails_where_a_function_is_slower_than_the_limit(
     )
 
     def measured(best):
-        return lambda subject, budget: bench.Measured("f", best, best, 0.0, 1, best, 1.0, 1.0, 0.0)
+        return lambda subject, budget: bench.BenchTimes(
+            "f", best, best, 0.0, 1, best, 1.0, 1.0, 0.0
+        )
 
     monkeypatch.setattr(bench, "_measured", measured(1e-3))
     assert cli.main(["bench", str(program), "--save", str(before)]) == 0

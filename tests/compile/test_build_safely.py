@@ -14,7 +14,7 @@ from tessera.core.flags import override
 from tessera.ir.target.cpu.machine import build
 from tessera.runtime import builder, code
 from tessera.runtime.builder import build_all, build_safely, start
-from tessera.runtime.code import Source, Store, key_of, load_all
+from tessera.runtime.code import LlvmSource, Store, key_of, load_all
 from tessera.runtime.loaded import Loaded
 
 ROOT = Path(__file__).parents[2]
@@ -126,7 +126,7 @@ def test_several_kernels_are_built_side_by_side_and_errors_stay_apart():
 def test_what_could_be_built_is_stored_although_another_kernel_failed(cache, monkeypatch):
     monkeypatch.setattr(code, "_LOADED", {})
     with pytest.raises(CompileError, match="'bad'"):
-        load_all([Source("answer", GOOD, ("answer",)), Source("bad", ABORTS, ("f",))])
+        load_all([LlvmSource("answer", GOOD, ("answer",)), LlvmSource("bad", ABORTS, ("f",))])
     assert Store(cache / "code").get(key_of(GOOD)) == build(GOOD)
 
 

@@ -17,7 +17,7 @@ from tessera.ir.graph.text import parse_graph
 from tessera.ir.tile.ir import walk
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel import tune_gpu
-from tessera.runtime.triton_builder import Source
+from tessera.runtime.triton_builder import TritonSource
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, launching_gpus
 
 RUNS_ON = "numpy"
@@ -55,7 +55,7 @@ def turned_over(x: KTile["M", "N"], y: KTile["M", "N"]):
     return t * 2
 
 
-def built() -> list[Source]:
+def built() -> list[TritonSource]:
     return list(BUILT)
 
 

@@ -27,7 +27,7 @@ from tessera.runtime.cuda.module import DriverModule
 from tessera.runtime.cuda.stream import DriverEvent, DriverStream
 from tessera.runtime.hip import api
 from tessera.runtime.hip.api import API
-from tessera.runtime.triton_builder import Code, Source
+from tessera.runtime.triton_builder import BuiltCode, TritonSource
 from tests.support.fakes.cuda_fake import scale
 from tests.support.fakes.gpu_fake import launching_gpus
 from tests.support.fakes.hip_fake import FakeHip, as_ctypes, declared
@@ -337,11 +337,11 @@ def test_targets_and_pages_know_the_device(hip: FakeHip, tmp_path: Any) -> None:
 
 
 def test_an_architecture_is_compiled_for_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Source] = []
+    asked: list[TritonSource] = []
 
-    def build(sources: list[Source]) -> list[Code]:
+    def build(sources: list[TritonSource]) -> list[BuiltCode]:
         asked.extend(sources)
-        return [Code(s.name, 4, 0, 0, (1, 1, 1), s.name.encode()) for s in sources]
+        return [BuiltCode(s.name, 4, 0, 0, (1, 1, 1), s.name.encode()) for s in sources]
 
     monkeypatch.setattr(offline, "build", build)
 
@@ -395,7 +395,7 @@ def test_code_for_an_architecture_names_the_steps_that_have_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A program with host steps gave an empty dictionary, and no word."""
-    made = lambda s: Code(s.name, 4, 0, 0, (1, 1, 1), b"code")  # noqa: E731
+    made = lambda s: BuiltCode(s.name, 4, 0, 0, (1, 1, 1), b"code")  # noqa: E731
     monkeypatch.setattr(offline, "build", lambda sources: [*map(made, sources)])
     x = op.ones((64, 64))
     seen = ts.jit(lambda x: op.inv(op.exp(x) @ x) + 1, target="hip:gfx942").lower(x)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.compile import artifact as image
-from tessera.compile.artifact import Call, decode, encode, key_of
+from tessera.compile.artifact import KernelCall, decode, encode, key_of
 from tessera.compile.cpu import build
 from tessera.compile.passes import Context
 from tessera.core.flags import override
@@ -148,7 +148,7 @@ def test_equal_layers_are_lowered_once(fresh: Path) -> None:
 
     few, many = (build.build(graph_of(layers(n), X, X.T @ X), Context())[0] for n in (3, 9))
     assert len(many.kernels) == len(few.kernels) < 9
-    assert len([s for s in many.steps if isinstance(s, Call)]) >= 9
+    assert len([s for s in many.steps if isinstance(s, KernelCall)]) >= 9
 
 
 def test_numbers_that_compare_equal_are_not_one_form() -> None:

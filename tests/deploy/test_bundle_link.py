@@ -27,7 +27,7 @@ def linkers() -> dict[str, Any]:
     """The linker of each processor after its work, which `compile_for` does not keep."""
     found: dict[str, Any] = {}
     g = trace(program, ts.zeros((4, 100)))
-    usual = link._Linker.image
+    usual = link._ImageLinker.image
     for name, p in PROCESSORS.items():
 
         def image(self: Any, name: str = name) -> Any:
@@ -35,7 +35,7 @@ def linkers() -> dict[str, Any]:
             return usual(self)
 
         with pytest.MonkeyPatch.context() as m:
-            m.setattr(link._Linker, "image", image)
+            m.setattr(link._ImageLinker, "image", image)
             machine_code.compile_for(g, p, "deterministic")
     return found
 
@@ -88,7 +88,7 @@ def test_jumps_to_imports_read_their_slots(linkers: dict[str, Any]):
 def test_what_no_runtime_has_is_refused():
     with pytest.raises(CompileError, match="too far for one image"):
         link._relative(0, 0, 1 << 32)
-    linker = link._Linker({})
+    linker = link._ImageLinker({})
     with pytest.raises(CompileError, match=r"kernel 'k' has a relocation of kind 1,"):
         linker._relocate("k", 0, 1, 0, 0)
 

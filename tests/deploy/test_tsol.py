@@ -47,7 +47,7 @@ def test_calls_are_read_and_have_keys():
         tsol.parse_call("softmax(f32[n], 3)")
 
 
-def arrays_of(c: tsol.Call) -> list[Any]:
+def arrays_of(c: tsol.OpCall) -> list[Any]:
     """Operands of a call; those that work element by element get two axes."""
     out = []
     for dtype, shape in c.operands:
@@ -64,7 +64,7 @@ def arrays_of(c: tsol.Call) -> list[Any]:
 CPP = {"bool": "bool", "i32": "int32_t", "f32": "float"}
 
 
-def program(calls: Sequence[tsol.Call]) -> str:
+def program(calls: Sequence[tsol.OpCall]) -> str:
     """A C++ program that makes these calls and compares their results with a record."""
     lines = [
         '#include "tessera/ops.hpp"', "#include <fstream>", "#include <iostream>", "using namespace tessera;",
@@ -124,7 +124,7 @@ def write(f: Any, x: Any) -> None:
     f.write(struct.pack(f"<{1 + x.ndim}q", x.ndim, *x.shape) + np.ascontiguousarray(x).tobytes())
 
 
-def run_calls(calls: Sequence[tsol.Call], folder: Path) -> str:
+def run_calls(calls: Sequence[tsol.OpCall], folder: Path) -> str:
     tsol.save(folder / "ops.tess", calls)
     with (folder / "record").open("wb") as f:
         for c in calls:

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tessera.compile import passes_of
-from tessera.compile.artifact import Call
+from tessera.compile.artifact import KernelCall
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.build import image_of, schedule_of
 from tessera.core import processor
-from tessera.inspect.work import Work, work_of
+from tessera.inspect.work import StepWork, work_of
 from tessera.ir.schedule.ir import HostCall
 from tessera.runtime.kernel import CompiledKernel
 from tests.golden.programs import PROGRAMS, Program
@@ -52,7 +52,7 @@ def counts_of(p: Program) -> Counts:
         lines = _Lines()
         image = image_of(schedule, lines)
         types = {n: b.type for n, b in schedule.buffers.items()}
-        work = sum((work_of(s, types, p.sizes) for s in schedule.steps), Work())
+        work = sum((work_of(s, types, p.sizes) for s in schedule.steps), StepWork())
         nowhere: Any = SimpleNamespace(address=0)
         kernels = [CompiledKernel(e, code=nowhere) for e in image.kernels]
         names = frozenset(image.inputs[i] for i in p.donated)
@@ -67,7 +67,7 @@ def counts_of(p: Program) -> Counts:
         )
         return {
             "nodes": len(g.nodes), "passes": changed, "kernels": len(image.kernels),
-            "launches": sum(isinstance(s, Call) for s in image.steps), "host": sum(isinstance(s, HostCall) for s in image.steps),
+            "launches": sum(isinstance(s, KernelCall) for s in image.steps), "host": sum(isinstance(s, HostCall) for s in image.steps),
             "flops": round(work.flops), "bytes": round(work.bytes), "peak": made.peak, "code": lines.lines,
         }  # fmt: skip
 

@@ -16,7 +16,7 @@ from tessera.core.errors import OperandError
 from tessera.inspect.attach import attachable, attached
 from tessera.inspect.page_compare import programs_in
 from tessera.inspect.profile import profile
-from tessera.inspect.profile_rows import Span
+from tessera.inspect.profile_rows import TimeSpan
 from tessera.inspect.profile_tracks import tracks_of, tracks_page
 from tools.browser import BROWSER, Browser
 
@@ -86,16 +86,16 @@ def test_what_cannot_be_attached_to_says_so(tmp_path: Path) -> None:
 
 def test_tracks_are_threads_streams_and_devices_with_copies() -> None:
     spans = [
-        Span("call", "step", 0, 100, 0, ()), Span("program", "step", 10, 90, 0, ()), Span("kernel", "a", 10, 40, 0, ()),
-        Span("kernel", "b", 40, 80, 0, ()), Span("program", "other", 5, 60, 1, ()),
-        Span("kernel", "step_0", 20, 50, 2, (), device="cuda:0"), Span("copy", "x", 25, 45, 3, (), device="cuda:0 to device"),
+        TimeSpan("call", "step", 0, 100, 0, ()), TimeSpan("program", "step", 10, 90, 0, ()), TimeSpan("kernel", "a", 10, 40, 0, ()),
+        TimeSpan("kernel", "b", 40, 80, 0, ()), TimeSpan("program", "other", 5, 60, 1, ()),
+        TimeSpan("kernel", "step_0", 20, 50, 2, (), device="cuda:0"), TimeSpan("copy", "x", 25, 45, 3, (), device="cuda:0 to device"),
     ]  # fmt: skip
     tracks, left = tracks_of(spans)
     assert [t["name"] for t in tracks] == ["main", "thread 1", "cuda:0", "cuda:0 to device"]
     assert [s[4] for s in tracks[0]["spans"]] == [0, 1, 2, 2]
     assert tracks[3]["spans"] == [["copy", "x", 25, 45, 0]]
     assert left == 0
-    assert "</script><b>" not in tracks_page([Span("call", "</script><b>", 0, 1, 0, ())], "<b>")
+    assert "</script><b>" not in tracks_page([TimeSpan("call", "</script><b>", 0, 1, 0, ())], "<b>")
 
 
 def test_streams_have_tracks_of_their_own() -> None:

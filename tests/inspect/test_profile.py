@@ -20,8 +20,8 @@ from tessera.core import call_guard
 from tessera.core.errors import OperandError
 from tessera.core.observe import Observed
 from tessera.inspect.profile import Profile, load, profile
-from tessera.inspect.profile_rows import Span, self_times
-from tessera.inspect.work import Work, work_of
+from tessera.inspect.profile_rows import TimeSpan, self_times
+from tessera.inspect.work import StepWork, work_of
 from tessera.ir.graph import ir
 from tessera.runtime import stamps
 
@@ -95,10 +95,10 @@ def test_flops_and_bytes_equal_hand_counts(f, shapes, flops, elements):
 
 
 def test_the_roofline_is_the_larger_of_arithmetic_and_memory():
-    w = Work(flops=10, cost=100, bytes=40)
+    w = StepWork(flops=10, cost=100, bytes=40)
     assert w.least(flops=50, bandwidth=40) == 2.0
     assert w.least(flops=1000, bandwidth=10) == 4.0
-    assert (w + w * 2) == Work(30, 300, 120)
+    assert (w + w * 2) == StepWork(30, 300, 120)
 
 
 def test_a_product_that_skips_zeros_counts_what_it_needs():
@@ -132,7 +132,7 @@ def test_times_lie_inside_each_other_and_add_up_to_the_wall(profiled):
     assert sum(profiled.totals.values()) == pytest.approx(profiled.wall)
 
 
-def _holds(outer: Span, inner: Span) -> bool:
+def _holds(outer: TimeSpan, inner: TimeSpan) -> bool:
     return outer.begin <= inner.begin and inner.end <= outer.end and outer.kind != inner.kind
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.models.paged import PAGE, PagedSteps, Part, batches
+from tessera.models.paged import PAGE, PagedSteps, SequencePart, batches
 from tessera.models.text import TextStream
 from tests.support.cases.model_files import SMALL, llama_gguf
 
@@ -32,11 +32,13 @@ def test_a_sequence_has_the_bits_that_it_has_alone(model, count):
     for i in rng.permutation(count):
         cut = int(rng.integers(0, len(texts[i])))
         if cut:
-            steps.run([Part(texts[i][:cut], 0, pages[i])])
-        out = steps.run([Part(texts[i][cut:], cut, pages[i])])
+            steps.run([SequencePart(texts[i][:cut], 0, pages[i])])
+        out = steps.run([SequencePart(texts[i][cut:], cut, pages[i])])
         assert (out[0] == alone[i][0]).all()
     order = rng.permutation(count)
-    rows = steps.run([Part([int(alone[i][0].argmax())], len(texts[i]), pages[i]) for i in order])
+    rows = steps.run(
+        [SequencePart([int(alone[i][0].argmax())], len(texts[i]), pages[i]) for i in order]
+    )
     assert all((row == alone[i][1]).all() for row, i in zip(rows, order, strict=True))
 
 

@@ -19,7 +19,7 @@ import tessera as ts
 from tessera import op
 from tessera.core.dtype import bf16, f32
 from tessera.runtime import triton_builder
-from tessera.runtime.triton_builder import Source
+from tessera.runtime.triton_builder import TritonSource
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, set_roles
 
 # Triton runs in processes of its own: its LLVM would lie beside llvmlite's and torch's here.
@@ -76,7 +76,7 @@ def _programs() -> None:
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[bool, list[Source]]:
+def made() -> dict[bool, list[TritonSource]]:
     """The kernels as they are on Hopper, and as they are elsewhere."""
     found = {}
     for hopper in (True, False):
@@ -90,14 +90,14 @@ def made() -> dict[bool, list[Source]]:
 
 
 @pytest.fixture
-def sources(made: dict[bool, list[Source]], target: str) -> list[Source]:
+def sources(made: dict[bool, list[TritonSource]], target: str) -> list[TritonSource]:
     """The kernels for an architecture."""
     return [replace(s, target=TARGETS[target]) for s in made[target == "sm_90"]]
 
 
 @pytest.mark.parametrize("target", ["sm_90", "gfx942"])
 def test_every_kernel_compiles_without_a_gpu(
-    sources: list[Source], target: str, tmp_path: Path
+    sources: list[TritonSource], target: str, tmp_path: Path
 ) -> None:
     assert len(sources) > 20
     assert any("gdc_wait" in s.text for s in sources) == (target == "sm_90")
@@ -112,7 +112,7 @@ def test_every_kernel_compiles_without_a_gpu(
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_products_and_attention_compile_for_every_architecture(
-    sources: list[Source], target: str
+    sources: list[TritonSource], target: str
 ) -> None:
     wanted = [s for s in sources if s.name in ("attention", "product")][:3]
     assert wanted
@@ -171,7 +171,7 @@ def test_a_vector_made_where_it_is_multiplied_compiles_for_hopper(f: Any) -> Non
 
 
 def test_what_triton_refuses_is_an_error_that_names_the_kernel() -> None:
-    bad = Source("import triton\n@triton.jit\ndef broken(x):\n    y = nothing\n", "broken",
+    bad = TritonSource("import triton\n@triton.jit\ndef broken(x):\n    y = nothing\n", "broken",
                  (("x", "*fp32"),), (0,), TARGETS["sm_90"])  # fmt: skip
     with pytest.raises(ts.core.errors.CompileError, match="Triton refused kernel 'broken'"):
         triton_builder.assembly(bad)

@@ -271,7 +271,7 @@ STORES: dict[str, Callable[[Path], None]] = {
 @posix
 @pytest.mark.parametrize("damage", STORES)
 def test_no_damage_of_the_tuners_store_stops_a_program_or_the_tuner(kept, damage):
-    m = tuned.Measured("k", "", "m:6", 1.0, 0.5, (1.0, 2.0))
+    m = tuned.MeasuredNest("k", "", "m:6", 1.0, 0.5, (1.0, 2.0))
     tuned.keep(tuned.Tuned("k", "", "m:6", 1.0, 2.0), [m])
     STORES[damage](kept / "tune.sqlite")
     with warnings.catch_warnings():

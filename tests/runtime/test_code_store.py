@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tessera.core.flags import override
 from tessera.runtime import code
-from tessera.runtime.code import Source, Store, key_of, load, load_all
+from tessera.runtime.code import LlvmSource, Store, key_of, load, load_all
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -26,7 +26,7 @@ define i64 @answer() {
 
 
 def source(n):
-    return Source(f"answer {n}", TEXT.replace("%d", str(n)), ("answer",))
+    return LlvmSource(f"answer {n}", TEXT.replace("%d", str(n)), ("answer",))
 
 
 def call(loaded):

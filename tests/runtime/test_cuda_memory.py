@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tessera.core.errors import CopyError, DeviceError, DTypeError, OutOfMemoryError, ShapeError
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.cuda import driver, staging
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, f32, i32
@@ -379,7 +379,7 @@ define ptr @fail(ptr %error, ptr %object) {
 
 @pytest.mark.parametrize("version", [None, (1, 0)], ids=["plain", "versioned"])
 def test_a_capsule_may_die_while_an_error_is_raised(fake: FakeCuda, version: Any) -> None:
-    code = load(Source("failing", FAIL, ("fail",)))
+    code = load(LlvmSource("failing", FAIL, ("fail",)))
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     capsule = to_device(np.arange(5)).__dlpack__(max_version=version)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(capsule))

@@ -14,7 +14,7 @@ import pytest
 from tessera.core.errors import FlagError, OutOfMemoryError
 from tessera.core.flags import override
 from tessera.core.processor import cores
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.pool import Job, Pool, launch
 from tessera.runtime.threads import thread_count, threads
 
@@ -71,7 +71,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def visit():
-    return load(Source("visit", KERNEL, ("visit",))).address
+    return load(LlvmSource("visit", KERNEL, ("visit",))).address
 
 
 def visits(visit, count, scratch=0, rounds=0, grain=1, run=launch):

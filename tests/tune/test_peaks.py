@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.inspect.work import Work
+from tessera.inspect.work import StepWork
 from tessera.runtime import tuned
 from tessera.tune.caches import delivered
-from tessera.tune.roofline import Level, Peaks, _sane
+from tessera.tune.roofline import MemoryLevel, Peaks, _sane
 
-CACHES = (Level("L1", 64e3, 400e9), Level("L2", 2e6, 100e9))
+CACHES = (MemoryLevel("L1", 64e3, 400e9), MemoryLevel("L2", 2e6, 100e9))
 PEAKS = Peaks(1e11, 2e10, 2, 1 << 20, CACHES, 5e10)
 
 
 def test_a_step_has_the_roof_of_what_holds_its_data() -> None:
     assert [PEAKS.level(n).name for n in (10, 64e3, 65e3, 3e6)] == ["L1", "L1", "L2", "memory"]
-    assert PEAKS.roof(Work(1, 1, 1e6)) == (1e11, 100e9)
-    assert PEAKS.roof(Work(1, 1, 1e7, wide=True)) == (5e10, 2e10)
+    assert PEAKS.roof(StepWork(1, 1, 1e6)) == (1e11, 100e9)
+    assert PEAKS.roof(StepWork(1, 1, 1e7, wide=True)) == (5e10, 2e10)
 
 
 def test_no_step_is_above_a_roof_that_was_raised_to_it() -> None:
     steps = [
-        (Work(1e9, 1e9, 1e3), 1e-3),
-        (Work(1, 1, 1e6), 1e-6),
-        (Work(1, 1, 1e9), 1e-3),
-        (Work(1e8, 1e8, 10, wide=True), 1e-3),
+        (StepWork(1e9, 1e9, 1e3), 1e-3),
+        (StepWork(1, 1, 1e6), 1e-6),
+        (StepWork(1, 1, 1e9), 1e-3),
+        (StepWork(1e8, 1e8, 10, wide=True), 1e-3),
     ]
     raised = PEAKS.raised(steps)
     for w, seconds in steps:

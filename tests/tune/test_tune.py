@@ -29,7 +29,7 @@ from tessera.runtime import tuned
 from tessera.tune.measure import Bench, Candidate, best_of, is_faster
 from tessera.tune.model import Correction, Setting, estimate, features, instances
 from tessera.tune.roofline import Peaks, work_of
-from tessera.tune.search import Progress, tune_kernel, tune_programs
+from tessera.tune.search import TuningProgress, tune_kernel, tune_programs
 from tests.support.runners.levels import prepared
 
 PEAKS = Peaks(flops=1e11, bandwidth=3e10, threads=2, near=1 << 20)
@@ -70,7 +70,7 @@ def test_there_is_no_store_until_something_is_kept(store: Path) -> None:
 
 
 def test_what_is_kept_is_found(store: Path) -> None:
-    m = tuned.Measured("k", "", "m:6", 1.0, 0.5, (1.0, 2.0))
+    m = tuned.MeasuredNest("k", "", "m:6", 1.0, 0.5, (1.0, 2.0))
     tuned.keep(FOUND, [m])
     assert tuned.find("k", "") == FOUND
     assert tuned.find("k", "B<=64") is None
@@ -256,7 +256,9 @@ def test_measurements_correct_the_ranking() -> None:
     def took(n: Any) -> float:
         return estimate(s, n) * (3.0 if n in slow else 1.5)
 
-    past = [tuned.Measured("k", "", str(n), took(n), estimate(s, n), features(s, n)) for n in space]
+    past = [
+        tuned.MeasuredNest("k", "", str(n), took(n), estimate(s, n), features(s, n)) for n in space
+    ]
     learned = Correction(past)
     factors = {n: learned.factor(features(s, n)) for n in space}
     assert max(factors[n] for n in space if n not in slow) < min(factors[n] for n in slow)
@@ -352,7 +354,7 @@ def test_a_kernel_is_measured_once_and_then_known() -> None:
     s = setting(op.softmax, Tensor["R", 40, f32], sizes={"R": 30})
     seen: list[list[float]] = []
 
-    def report(p: Progress) -> None:
+    def report(p: TuningProgress) -> None:
         assert p.space == len(list(nests(s.kernel)))
         seen.append([c.seconds for c in p.candidates])
 

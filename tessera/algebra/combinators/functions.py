@@ -51,7 +51,7 @@ Scalar = Callable[[Value], Value]
 
 
 @dataclass(frozen=True)
-class Function:
+class MatrixFunction:
     """A function of numbers with what it means for matrices."""
 
     name: str
@@ -70,10 +70,10 @@ def _sign(w: Value) -> Value:
 NAMED = {
     f.name: f
     for f in (
-        Function("exp", elementwise.exp, linalg.expm, frozenset(("positive", "invertible"))),
-        Function("log", elementwise.log, lambda x: matrix_function(x, "log")),
-        Function("sqrt", elementwise.sqrt, lambda x: matrix_function(x, "sqrt")),
-        Function("sign", _sign, lambda x: matrix_function(x, "sign")),
+        MatrixFunction("exp", elementwise.exp, linalg.expm, frozenset(("positive", "invertible"))),
+        MatrixFunction("log", elementwise.log, lambda x: matrix_function(x, "log")),
+        MatrixFunction("sqrt", elementwise.sqrt, lambda x: matrix_function(x, "sqrt")),
+        MatrixFunction("sign", _sign, lambda x: matrix_function(x, "sign")),
     )
 }
 # How f of a self-adjoint matrix is taken: f(matrix, function of eigenvalues).

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from tessera.compile.artifact import Call, Image
+from tessera.compile.artifact import Image, KernelCall
 from tessera.compile.slots import Layout, Slots
 from tessera.core.errors import out_of_memory
 from tessera.core.observe import Observed
@@ -28,7 +28,7 @@ from tessera.ir.schedule.memory import Access, MemoryPlan, View, numbered, plan_
 from tessera.runtime import memory
 from tessera.runtime.call import Direct
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
-from tessera.runtime.pool import Job, Series, Task, pool
+from tessera.runtime.pool import Job, PhaseSeries, Task, pool
 from tessera.runtime.pool_ir import TIDY
 
 _QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
@@ -73,7 +73,7 @@ class Prepared(Slots):
         )  # fmt: skip
         self.peak = self.plan.peak
         self._number_cells()
-        self.quick: Series | None = None  # all that a run does
+        self.quick: PhaseSeries | None = None  # all that a run does
         self._segments = self._segmented(steps)
         self.own: Run = self._quick() or self._general
         self.run = self.observed()
@@ -87,10 +87,10 @@ class Prepared(Slots):
 
     def _steps(self) -> list[tuple[Access, Job | Callable[..., Any] | None]]:
         """What each step does with memory, and its job or host function."""
-        read = {x for s in self.image.steps if isinstance(s, Call) for x in s.inputs}
+        read = {x for s in self.image.steps if isinstance(s, KernelCall) for x in s.inputs}
         out: list[tuple[Access, Any]] = []
         for s in self.image.steps:
-            if isinstance(s, Call):
+            if isinstance(s, KernelCall):
                 out.append(self._call(s))
                 self.tidy.update(self._root(x) for x in s.inputs)
             elif s.node.op.call == "barrier":
@@ -106,7 +106,7 @@ class Prepared(Slots):
                 out.append((access, run))
         return out
 
-    def _call(self, s: Call) -> tuple[Access, Job]:
+    def _call(self, s: KernelCall) -> tuple[Access, Job]:
         k, names = self.kernels[s.kernel], (*s.inputs, *s.outputs)
         job = k.job(self.sizes, self.threads, _QUANTUM)
         shares = frozenset((names[i], names[j]) for i, j in k.program.shares)
@@ -181,9 +181,9 @@ class Prepared(Slots):
 
     # Segments
 
-    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[Series | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[PhaseSeries | HostAction]:
         """Runs of kernels, and host functions between them."""
-        out: list[Series | HostAction] = []
+        out: list[PhaseSeries | HostAction] = []
         calls: list[tuple[Access, Task]] = []
 
         left = [s for s in self.plan.storages if s.kind == "host"]
@@ -198,7 +198,7 @@ class Prepared(Slots):
         def flush(step: int) -> None:
             if calls:
                 phases = self._phases(calls)
-                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
+                out.append(PhaseSeries(phases, self.threads, self._untidy if FAST else ()))
                 calls.clear()
                 drop(step)
 
@@ -290,7 +290,7 @@ class Prepared(Slots):
     def _general(self, inputs: Sequence[Array]) -> list[Array]:
         cells = self._cells(inputs)
         for s in self._segments:
-            if isinstance(s, Series):
+            if isinstance(s, PhaseSeries):
                 pool().run_series(s, self._pack(*cells_of(cells)))
             else:
                 s(cells)
@@ -324,12 +324,12 @@ class Prepared(Slots):
 
     def _quick(self) -> Callable[[Sequence[Array]], list[Array]] | None:
         """The usual program: one run of kernels, whose results are all that it returns."""
-        alone = len(self._segments) == 1 and isinstance(self._segments[0], Series)
+        alone = len(self._segments) == 1 and isinstance(self._segments[0], PhaseSeries)
         own = [s.space for s in self._results] == list(self.image.outputs)
         if not (FAST and alone and own and self._made):
             return None
         series, made, general = self._segments[0], tuple(self._made), self._general
-        assert isinstance(series, Series)
+        assert isinstance(series, PhaseSeries)
         self.quick = series
         room = self._room
         size, arena = (room,), memory.maker(room)

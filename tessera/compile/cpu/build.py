@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from tessera.compile.artifact import Call, Image
+from tessera.compile.artifact import Image, KernelCall
 from tessera.compile.code import Code
 from tessera.compile.cpu.forms import form_of, sizes_of
 from tessera.compile.cpu.nests import identity
@@ -99,7 +99,7 @@ class Building:
     def __init__(self, schedule: Program, driver: Driver):
         self.schedule, self.driver = schedule, driver
         self.types: dict[str, TensorType] = {n: b.type for n, b in schedule.buffers.items()}
-        self.steps: list[Call | HostCall] = []
+        self.steps: list[KernelCall | HostCall] = []
         self.kernels: list[Code] = []
         self.known: dict[str, tuple[int, str]] = {}  # the kernel of each form, and its name
         self.tables: dict[Table, str] = {}
@@ -138,7 +138,7 @@ class Building:
         if known is not None and not isinstance(s, Primitive):
             number, name = known
             self.driver.same(s.name, name)
-            self.steps.append(Call(s.name, number, tuple(s.inputs()), s.outputs))
+            self.steps.append(KernelCall(s.name, number, tuple(s.inputs()), s.outputs))
             return
         u = self.driver.run(Unit(s.name, s, self.types), TILE)
         if u.made is None:  # it stopped before a lowering served it
@@ -157,7 +157,7 @@ class Building:
             ins, outs = (
                 tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
             )
-            self.steps.append(Call(name, self.kernel(name, launch), ins, outs))
+            self.steps.append(KernelCall(name, self.kernel(name, launch), ins, outs))
 
     def table(self, t: Table) -> str:
         """The buffer of a table, one for all who read it."""

@@ -30,7 +30,7 @@ from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
 from tessera.ir.schedule.nest import Nest
 from tessera.runtime import memory, tuned
 from tessera.runtime.allocator import blocks
-from tessera.runtime.call import Caller, Expected, Record, has_calls
+from tessera.runtime.call import Caller, CallRecord, Expected, has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS
 from tessera.runtime.code import loaded
 from tessera.runtime.kernel import CompiledKernel
@@ -181,12 +181,12 @@ class MachineExecutable(Executable):
 
     def shortcut(
         self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any
-    ) -> Record | None:
+    ) -> CallRecord | None:
         """How a run on such inputs is called without Python; None: it is not so simple."""
         if self._captured or len(expected[0]) > MOST_ARGUMENTS or not has_calls():
             return None
         run = self.prepared(inputs).direct(_SHORT)
-        return None if run is None else Record(Expected(*expected), out, run)
+        return None if run is None else CallRecord(Expected(*expected), out, run)
 
     @staticmethod
     def caller(

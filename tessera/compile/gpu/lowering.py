@@ -47,7 +47,7 @@ from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.unit import Unit
 from tessera.runtime.cuda.memory import ALIGNED
-from tessera.runtime.triton_builder import Source, has_roles
+from tessera.runtime.triton_builder import TritonSource, has_roles
 
 Texts = dict[tuple[int, Threads], tuple[Any, str, int]]
 
@@ -60,7 +60,7 @@ class GpuCall:
     launch: Launch
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    source: Source
+    source: TritonSource
     scratch: int  # bytes of a block
 
 

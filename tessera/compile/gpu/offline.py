@@ -36,7 +36,7 @@ from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.launch import FixedValue, Pointer, i32
 from tessera.runtime.cuda.memory import DeviceArray
-from tessera.runtime.triton_builder import Code, build
+from tessera.runtime.triton_builder import BuiltCode, build
 
 Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class OfflineProgram(GpuProgram):
         """The bytes of the cells of results."""
         return [s.size for s in self._results]
 
-    def built(self) -> list[tuple[GpuCall, Code]]:
+    def built(self) -> list[tuple[GpuCall, BuiltCode]]:
         """The launches in order, with the code that Triton builds for them."""
         calls = [c for _, c in self.calls]
         return list(zip(calls, build([c.source for c in calls]) if calls else [], strict=True))

@@ -33,7 +33,7 @@ from tessera.runtime.cuda.launch import DeviceLaunch, FixedValue, Launcher, Para
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.replay import Replayed
-from tessera.runtime.triton_builder import Code, Source, build
+from tessera.runtime.triton_builder import BuiltCode, TritonSource, build
 
 # What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it needs meanwhile.
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
@@ -51,7 +51,7 @@ class _Spot:
     offset: int
 
 
-def build_code(sources: Sequence[Source]) -> list[Code]:
+def build_code(sources: Sequence[TritonSource]) -> list[BuiltCode]:
     """Build Triton sources, side by side; what the store has is read from there."""
     return build(sources)
 
@@ -177,14 +177,14 @@ class GpuProgram(Slots):
         self.scratch = need
         return out
 
-    def _codes(self, calls: Sequence[GpuCall]) -> dict[GpuCall, Code]:
+    def _codes(self, calls: Sequence[GpuCall]) -> dict[GpuCall, BuiltCode]:
         """The code of each call, built side by side."""
         if not calls:
             return {}
         made = self.image.driver.batch([c.source for c in calls], TARGET)
         return dict(zip(calls, made, strict=True))
 
-    def _touched(self, c: GpuCall, code: Code) -> Touched:
+    def _touched(self, c: GpuCall, code: BuiltCode) -> Touched:
         """The memory of a launch; scratch is one piece, which launches have one after another."""
         parts: dict[bool, list[Place]] = {False: [], True: []}
         for m, n in zip(c.launch.kernel.parameters, (*c.inputs, *c.outputs), strict=True):
@@ -196,7 +196,12 @@ class GpuProgram(Slots):
         return Touched(tuple(parts[False]), tuple(parts[True]), c.launch.threads.early)
 
     def _launch(
-        self, c: GpuCall, code: Code, module: DriverModule, blocks: int, known: Mapping[str, int]
+        self,
+        c: GpuCall,
+        code: BuiltCode,
+        module: DriverModule,
+        blocks: int,
+        known: Mapping[str, int],
     ) -> DeviceLaunch:
         function = function_of(c.launch, code, module, blocks)
         given: list[Parameter] = []
@@ -212,7 +217,7 @@ class GpuProgram(Slots):
         grid, begins = (blocks, 1, 1), c.launch.threads.early
         return DeviceLaunch(function, grid, threads, tuple(given), name=c.name, early=begins)
 
-    def _rest(self, function: DriverFunction, code: Code, given: int) -> list[Parameter]:
+    def _rest(self, function: DriverFunction, code: BuiltCode, given: int) -> list[Parameter]:
         """What Triton adds: its scratch in global memory, and an unused pointer to profile scratch."""
         known = function.parameters
         count = given + 2 if known is None else len(known)

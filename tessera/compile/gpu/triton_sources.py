@@ -15,7 +15,7 @@ from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.launch import Launch, Threads, threads_said
-from tessera.runtime.triton_builder import Source
+from tessera.runtime.triton_builder import TritonSource
 
 WRITTEN_STAGES = 2  # of kernels that people write, where their schedules say nothing
 _PLAIN_STAGES = 3
@@ -25,7 +25,7 @@ _LARGE = 128 * 128  # elements of a tile that four warps would not have register
 
 def source_of(
     kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
-) -> Source:
+) -> TritonSource:
     """What Triton is asked to build for a kernel."""
     demand_roles(kernel, threads, arch)
     found = boxes_of(kernel) if threads.roles else {}
@@ -38,7 +38,7 @@ def source_of(
     aligned = tuple(i for i, m in enumerate(kernel.parameters) if m not in found)
     stages = threads.stages or _PLAIN_STAGES
     name, warps = plain_name(kernel.name), threads.warps
-    return Source(text, name, tuple(given), aligned, arch, warps, stages, threads.registers)
+    return TritonSource(text, name, tuple(given), aligned, arch, warps, stages, threads.registers)
 
 
 def written_threads(k: tile.Kernel, said: Sequence[int] | None) -> Threads:

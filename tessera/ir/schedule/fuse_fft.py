@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from tessera.core.filters import POINTWISE, TRANSFORMS, Part, fits
+from tessera.core.filters import POINTWISE, TRANSFORMS, FilterPart, fits
 from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.ir import Primitive, Program, Step
 
@@ -61,7 +61,11 @@ class _FilterSearch:
         order = {n: i for i, n in enumerate(self.outside)}
         order |= {s.results[0]: len(order) + i for i, s in enumerate(self.inside)}
         parts = tuple(
-            str(Part(s.primitive, tuple(order[n] for n in s.operands), s.params.get("norm", "")))
+            str(
+                FilterPart(
+                    s.primitive, tuple(order[n] for n in s.operands), s.params.get("norm", "")
+                )
+            )
             for s in (*self.inside, last)
         )
         params = {"axis": axis, "parts": parts}

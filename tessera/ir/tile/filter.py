@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.core.dims import Size, product
-from tessera.core.filters import TRANSFORMS, Part, parts_of
+from tessera.core.filters import TRANSFORMS, FilterPart, parts_of
 from tessera.core.fourier import factor_of
 from tessera.core.pairs import FORMULAS, Pair
 from tessera.core.tables import fourier_table
@@ -35,7 +35,7 @@ class _Formula(Planes):
 class _Filter(TransformWriter):
     """Writes the kernel of a filter."""
 
-    def __init__(self, t: Transform, parts: Sequence[Part], operands: int):
+    def __init__(self, t: Transform, parts: Sequence[FilterPart], operands: int):
         super().__init__(t, operands)
         self.parts = parts
         # The room that transforms go through, and those of their results; the last one uses both.
@@ -57,7 +57,7 @@ class _Filter(TransformWriter):
                 made += 1
         return self.b.finish()
 
-    def transform_to(self, target: Planes, source: Planes, p: Part) -> None:
+    def transform_to(self, target: Planes, source: Planes, p: FilterPart) -> None:
         """A transform of elements that are read in its first pass only."""
         count = len(self.plan.passes)
         if target.side is None:

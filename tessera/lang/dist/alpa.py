@@ -36,7 +36,7 @@ _ALL = 256  # candidates up to which every one is tried
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutChoice:
     """The layouts of the arguments, in order, and what they cost."""
 
     specs: tuple[ShardSpec, ...]
@@ -63,7 +63,7 @@ class AutoSharded:
     def __init__(self, f: Callable[..., Any], mesh: Mesh):
         update_wrapper(self, f)
         self.mesh, self._run = mesh, jit(f)
-        self._known: dict[Any, Choice] = {}
+        self._known: dict[Any, LayoutChoice] = {}
 
     @guarded
     def __call__(self, *args: Any) -> Any:
@@ -72,7 +72,7 @@ class AutoSharded:
         return self._run(*tree.unflatten(structure, [tensor(x, s, self.mesh) for x, s in pairs]))
 
     @guarded
-    def choice(self, *args: Any) -> Choice:
+    def choice(self, *args: Any) -> LayoutChoice:
         """The layouts for arguments like these."""
         leaves, structure = tree.flatten(args)
         zeros = [tensor(x, None, self.mesh) for x in leaves]
@@ -100,9 +100,9 @@ class _LayoutSearch:
         self, program: MeshExecutable, mesh: Mesh, shapes: Sequence[tuple[int, ...]], groups: Sequence[list[int]]
     ):  # fmt: skip
         self.program, self.mesh, self.shapes, self.groups = program, mesh, shapes, groups
-        self._costs: dict[tuple[Layout, ...], Choice] = {}
+        self._costs: dict[tuple[Layout, ...], LayoutChoice] = {}
 
-    def best(self) -> Choice:
+    def best(self) -> LayoutChoice:
         """The cheapest candidate."""
         options = [self._options(self.shapes[ks[0]]) for ks in self.groups]
         if math.prod(len(o) for o in options) <= _ALL:
@@ -119,7 +119,7 @@ class _LayoutSearch:
             if best is before:
                 return self._found(best)
 
-    def _found(self, best: Choice) -> Choice:
+    def _found(self, best: LayoutChoice) -> LayoutChoice:
         return replace(best, tried=len(self._costs))
 
     def _options(self, shape: tuple[int, ...]) -> list[Layout]:
@@ -133,7 +133,7 @@ class _LayoutSearch:
                 found.append(Layout(tuple(cuts)))
         return found
 
-    def _cost(self, picks: Sequence[Layout]) -> Choice:
+    def _cost(self, picks: Sequence[Layout]) -> LayoutChoice:
         layouts: list[Any] = [None] * len(self.shapes)
         for ks, layout in zip(self.groups, picks, strict=True):
             for k in ks:
@@ -143,7 +143,7 @@ class _LayoutSearch:
             self._costs[key] = self._priced(key)
         return self._costs[key]
 
-    def _priced(self, layouts: tuple[Layout, ...]) -> Choice:
+    def _priced(self, layouts: tuple[Layout, ...]) -> LayoutChoice:
         inputs = zip(self.program.graph.inputs, self.shapes, layouts, strict=False)
         rest = self.program.key([])  # captured tensors
         made = self.program.partitioned((*((s, w) for _, s, w in inputs), *rest))
@@ -151,10 +151,10 @@ class _LayoutSearch:
         work = operations(made.graph)
         held = sum(int(v.type.size) * v.dtype.bits // 8 for v in made.graph.inputs)
         cost = moved + work / OPERATIONS_A_BYTE + HELD * held
-        return Choice(tuple(map(spec_of, layouts)), cost, moved, work, 0)
+        return LayoutChoice(tuple(map(spec_of, layouts)), cost, moved, work, 0)
 
 
-def _price(c: Choice) -> float:
+def _price(c: LayoutChoice) -> float:
     return c.cost
 
 

@@ -73,7 +73,7 @@ class _Unit(NamedTuple):
     slot: Value
 
 
-class _Loop(NamedTuple):
+class _PipelineLoop(NamedTuple):
     """What goes round the loop."""
 
     x: Value  # from the stage before
@@ -171,12 +171,12 @@ class _Stages:
         blank = full_of(x.shape, 0, x.dtype)
         kept = full_of((plan.kept, *x.shape), 0, x.dtype)
         zeros = tree.map(lambda w: full_of(w.shape, 0, w.dtype), (chunks, front, back))
-        start = _Loop(blank, blank, kept, full_of((), 0, f32), zeros)
+        start = _PipelineLoop(blank, blank, kept, full_of((), 0, f32), zeros)
 
         def tick(c: tuple[Any, ...], t: Value) -> Any:
-            return tuple(self._tick(_Loop(*c), t, stage, (chunks, front, back), batch)), ()
+            return tuple(self._tick(_PipelineLoop(*c), t, stage, (chunks, front, back), batch)), ()
 
-        end = _Loop(*scan(tick, tuple(start), iota((plan.ticks,)))[0])
+        end = _PipelineLoop(*scan(tick, tuple(start), iota((plan.ticks,)))[0])
         total, (of_chunks, of_front, of_back) = end.loss, end.grads
         of_blocks = tree.map(lambda g: reshape(g, (g.shape[0], 1, *g.shape[1:])), of_chunks)
         shared = tree.map(lambda g: collective.psum(g, self.axis), (of_front, of_back))
@@ -184,7 +184,7 @@ class _Stages:
 
     # A tick ---------------------------------------------------------------------------------------
 
-    def _tick(self, c: _Loop, t: Value, stage: Value, params: Tree, batch: Tree) -> _Loop:
+    def _tick(self, c: _PipelineLoop, t: Value, stage: Value, params: Tree, batch: Tree) -> _PipelineLoop:
         plan, n = self.plan, self.plan.stages
         ahead = self._unit(sub(t, stage), False)
         back = self._unit(sub(t, sub(plan.turn + n - 1, stage)), True)
@@ -194,7 +194,7 @@ class _Stages:
         y = self._forward(ahead, c.x, stage, params, batch)
         g, loss, grads = self._backward(back, kept, c.g, stage, params, batch)
         forth = [(i, (i + 1) % n) for i in range(n)]
-        return _Loop(
+        return _PipelineLoop(
             collective.ppermute(y, self.axis, forth),
             collective.ppermute(g, self.axis, [(b, a) for a, b in forth]),
             kept, add(c.loss, loss), tree.map(add, c.grads, grads),

@@ -20,7 +20,7 @@ from tessera.ir.tile.ir import Operation, Tile, walk
 from tessera.lang.kernel.data_ranges import MOST
 from tessera.lang.kernel.expressions import is_number, is_static, is_whole, truth, words
 from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.source import Source, assigned
+from tessera.lang.kernel.source import FunctionSource, assigned
 from tessera.lang.kernel.values import Array, Axes, Axis, Counter, KernelError, Range, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
@@ -45,7 +45,9 @@ class Left:
 class FunctionFrame:
     """One function being parsed: its source, and its variables."""
 
-    def __init__(self, source: Source, variables: Mapping[str, Any], depth: int, condition: Any):
+    def __init__(
+        self, source: FunctionSource, variables: Mapping[str, Any], depth: int, condition: Any
+    ):
         self.source, self.variables = source, dict(variables)
         self.depth, self.condition = depth, condition  # where it is called
         self.unrolled = 0  # loops around that are written out

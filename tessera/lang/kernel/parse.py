@@ -34,7 +34,7 @@ from tessera.lang.kernel.expressions import (
 from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.parts import item
 from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.source import Source, source_of
+from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.table import INTRINSICS, Intrinsic
 from tessera.lang.kernel.values import Array, Axes, KernelError, Restart, TileValue
 from tessera.lang.kernel.writer import KernelWriter
@@ -58,9 +58,9 @@ class Parser(Control):
         ] = {}  # places of what loops carry, by line
         self.depth = 0
         self.frames: list[FunctionFrame] = []
-        self.reads: dict[tuple[int, str], tuple[Source, str, Any]] = {}
+        self.reads: dict[tuple[int, str], tuple[FunctionSource, str, Any]] = {}
 
-    def function(self, source: Source, variables: Mapping[str, Any]) -> Any:
+    def function(self, source: FunctionSource, variables: Mapping[str, Any]) -> Any:
         """What a function returns for these arguments."""
         if any(f.source.function is source.function for f in self.frames):
             raise KernelError(f"{source.name} calls itself; a kernel cannot")

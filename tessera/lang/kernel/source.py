@@ -16,7 +16,7 @@ from tessera.core.source import Location
 from tessera.lang.kernel.values import KernelError
 
 
-class Source:
+class FunctionSource:
     """A function as Python wrote it down."""
 
     def __init__(self, function: Callable[..., Any]):
@@ -78,9 +78,9 @@ class Source:
 
 
 @lru_cache(maxsize=1024)
-def source_of(function: Callable[..., Any]) -> Source:
+def source_of(function: Callable[..., Any]) -> FunctionSource:
     """The source of a function, read once."""
-    return Source(function)
+    return FunctionSource(function)
 
 
 def assigned(nodes: list[ast.stmt]) -> list[str]:

@@ -31,7 +31,7 @@ from tessera.lang.kernel.parts import item
 from tessera.lang.kernel.places import Places
 from tessera.lang.kernel.reports import Report, failure, place
 from tessera.lang.kernel.signature import Bound
-from tessera.lang.kernel.source import Source, source_of
+from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.table import Intrinsic
 from tessera.lang.kernel.translate import Assumed, Translated, Translation
 from tessera.lang.kernel.values import (
@@ -326,7 +326,7 @@ class _Instance(Translation):
 
     def __init__(
         self, t: Translated, bound: Bound, sizes: Mapping[str, int], schedule: Schedule,
-        arrays: Mapping[str, Array], point: Mapping[str, int], source: Source,
+        arrays: Mapping[str, Array], point: Mapping[str, int], source: FunctionSource,
         failed: dict[Report, list[tuple[int, ...]]],
     ):  # fmt: skip
         self.by_name, self.point, self.failed = arrays, point, failed

@@ -21,7 +21,7 @@ from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.parse import Parser
 from tessera.lang.kernel.places import Equal, Places
 from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
-from tessera.lang.kernel.source import Source, source_of
+from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.values import (
     Array,
     Axes,
@@ -69,7 +69,9 @@ class Translated:
     roles: Mapping[str, Size]  # sizes that blocks of m and n cut
     blocks: Mapping[str, str]  # along which axis of the grid an argument is loaded
     hints: tuple[tuple[str, Any], ...]
-    reads: tuple[tuple[Source, str, Any], ...]  # names around the function, and their values then
+    reads: tuple[
+        tuple[FunctionSource, str, Any], ...
+    ]  # names around the function, and their values then
     loops: Mapping[Any, Mapping[str, Axes]] = field(
         default_factory=dict
     )  # places of what they carry
@@ -125,7 +127,7 @@ def translate(
     raise AssertionError(f"{source.name}: sizes do not settle: {assumed}")
 
 
-def _known(source: Source, sizes: Mapping[str, Size], need: NeedNumber) -> int:
+def _known(source: FunctionSource, sizes: Mapping[str, Size], need: NeedNumber) -> int:
     size = sizes[need.name]
     if isinstance(size, Dim):
         raise ShapeError(
@@ -139,7 +141,7 @@ class Translation:
     """One attempt."""
 
     def __init__(
-        self, source: Source, bound: Bound, assumed: Assumed, schedule: Schedule,
+        self, source: FunctionSource, bound: Bound, assumed: Assumed, schedule: Schedule,
         inline: Callable[[Any], Any], fixed: bool = False,
     ):  # fmt: skip
         self.schedule = schedule
@@ -310,7 +312,7 @@ class Translation:
 class _blamed:  # noqa: N801
     """Errors without a place are at the head of the function, or at a statement."""
 
-    def __init__(self, source: Source, node: Any = None):
+    def __init__(self, source: FunctionSource, node: Any = None):
         self.source, self.node = source, node or source.tree
 
     def __enter__(self) -> None:

@@ -26,7 +26,7 @@ from tessera.core.dlpack import is_named as _is_named
 from tessera.core.dlpack import pointer_of as _pointer
 from tessera.core.dlpack import python_function as _python
 from tessera.core.errors import CopyError, DeviceError, DTypeError, TesseraError
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.cuda import device
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.dlpack_ir import dlpack_ir
@@ -92,7 +92,7 @@ def _ends() -> _Ends:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(f))
     names = ("delete_plain", "delete_versioned", "forget")
     text = dlpack_ir(_Managed.context.offset, _Versioned.context.offset)
-    code = load(Source("dlpack", text, names))
+    code = load(LlvmSource("dlpack", text, names))
     places = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in ends]
     return _Ends(places[0], places[1], code.addresses)
 

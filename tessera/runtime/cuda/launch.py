@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from tessera.runtime.capi import address, words
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch_ir import CONFIG_BYTES, STREAM, launch_ir
 from tessera.runtime.cuda.module import DriverFunction
@@ -264,5 +264,5 @@ def _check(x: DeviceLaunch, gpu: Gpu) -> None:
 @cache
 def _code(function: str) -> Any:
     """Machine code that launches by a function of a driver."""
-    code = load(Source("launches", launch_ir(function), ("run",)))
+    code = load(LlvmSource("launches", launch_ir(function), ("run",)))
     return ctypes.CFUNCTYPE(ctypes.c_int64, _POINTER, ctypes.c_char_p, _POINTER)(code.address)

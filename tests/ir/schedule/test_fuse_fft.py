@@ -13,7 +13,7 @@ import scipy.fft
 
 import tessera as ts
 from tessera import Tensor, op
-from tessera.core.filters import Part, parts_of
+from tessera.core.filters import FilterPart, parts_of
 from tessera.core.flags import override
 from tessera.ir.schedule.fuse_fft import fuse_fft
 from tessera.ir.schedule.ir import Primitive, Program
@@ -90,7 +90,7 @@ def test_parts_say_what_is_computed() -> None:
     assert isinstance(s, Primitive)
     parts = parts_of(s.params)
     assert parts == [
-        Part("conj", (0,)), Part("fft", (1,), "ortho"), Part("mul", (2, 3)), Part("ifft", (4,), "ortho"),
+        FilterPart("conj", (0,)), FilterPart("fft", (1,), "ortho"), FilterPart("mul", (2, 3)), FilterPart("ifft", (4,), "ortho"),
     ]  # fmt: skip
     assert tuple(map(str, parts)) == s.params["parts"]
 

@@ -22,7 +22,7 @@ from tessera.ir.tile.gpu import thin
 from tessera.ir.tile.launch import Launch, Threads
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.module import DriverModule
-from tessera.runtime.triton_builder import Code
+from tessera.runtime.triton_builder import BuiltCode
 from tests.support.fakes.gpu_fake import fake_gpu, launching_gpus
 
 RUNS_ON = "numpy"
@@ -157,7 +157,7 @@ def test_no_multiprocessor_gets_more_blocks_of_a_product_than_its_share() -> Non
         }
         assert len(kernels) == 2
         name, image = next(iter(fake.kernels)), b"fake"
-        code, module = Code(name, 4, 1000, 0, (1, 1, 1), image), DriverModule(image, gpu())
+        code, module = BuiltCode(name, 4, 1000, 0, (1, 1, 1), image), DriverModule(image, gpu())
         whole = gpu().shared_per_block + 1024
         for blocks in (1, 16, 132, 133, 264, 500):
             given = Launch(kernels[True], (), (), Threads(early=True))
@@ -168,5 +168,5 @@ def test_no_multiprocessor_gets_more_blocks_of_a_product_than_its_share() -> Non
         late = function_of(Launch(kernels[True], (), ()), code, module, 1)
         assert (plain.shared, late.shared) == (1000, 1000)
         assert fake.attributes[plain.handle, 9] == 100
-        large = Code(name, 4, 200_000, 0, (1, 1, 1), image)
+        large = BuiltCode(name, 4, 200_000, 0, (1, 1, 1), image)
         assert function_of(given, large, module, 1).shared == 200_000

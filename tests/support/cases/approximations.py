@@ -11,7 +11,7 @@ from tessera.core.dims import symbol
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.tile.ir import Builder
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 
 BLOCK = 1024
 
@@ -34,7 +34,7 @@ def kernel(name, dtype, unroll=1):
 @cache
 def compiled(name, dtype, unroll=1):
     """The machine code of that kernel."""
-    return load(Source(name, emit(kernel(name, dtype, unroll)), ("run",)))
+    return load(LlvmSource(name, emit(kernel(name, dtype, unroll)), ("run",)))
 
 
 def run(name, *xs, unroll=1):

@@ -25,12 +25,12 @@ from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.verify import verify
 from tessera.lang import device as lang_device
 from tessera.runtime.cuda import driver
-from tessera.runtime.triton_builder import Code, Source
+from tessera.runtime.triton_builder import BuiltCode, TritonSource
 from tests.support.fakes.cuda_fake import FakeCuda
 from tests.support.fakes.hip_fake import FakeHip
 
 FAKES = {"cuda": FakeCuda, "hip": FakeHip}
-BUILT: dict[Source, Kernel] = {}  # what Triton would have been asked for
+BUILT: dict[TritonSource, Kernel] = {}  # what Triton would have been asked for
 
 
 class Interpreted:
@@ -110,7 +110,7 @@ class _Kernels:
 
     def __init__(self, fake: FakeCuda):
         self.fake = fake
-        self.tiles: dict[Source, Kernel] = {}
+        self.tiles: dict[TritonSource, Kernel] = {}
 
     def launch(self, lowering: GpuLowering, *given: Any, **named: Any) -> None:
         _usual_launch(lowering, *given, **named)
@@ -118,10 +118,10 @@ class _Kernels:
         assert isinstance(made, GpuCall)
         self.tiles[made.source] = made.launch.kernel
 
-    def build(self, sources: Sequence[Source]) -> list[Code]:
+    def build(self, sources: Sequence[TritonSource]) -> list[BuiltCode]:
         return [self.code(s) for s in sources]
 
-    def code(self, s: Source) -> Code:
+    def code(self, s: TritonSource) -> BuiltCode:
         name = f"{s.name}_{len(self.fake.kernels)}"
         boxes = [kind.startswith("tensordesc") for _, kind in s.signature]
         sizes: list[int] = []
@@ -145,7 +145,7 @@ class _Kernels:
             interpret(kernel, arrays, known)
 
         self.fake.kernels[name] = (*sizes, 8, 8), run
-        return Code(name, s.warps, 1000, 0, (1, 1, 1), b"fake")
+        return BuiltCode(name, s.warps, 1000, 0, (1, 1, 1), b"fake")
 
 
 _usual_launch = GpuLowering._launch

@@ -8,7 +8,7 @@ import time
 
 from tessera.models.paged import bytes_of_page
 from tessera.models.writer import Writer
-from tessera.serve.engine import Limits
+from tessera.serve.engine import ServeLimits
 from tessera.serve.run import listen, server
 from tessera.serve.service import Options, Service
 
@@ -63,7 +63,7 @@ class Client:
 def serving(model, options=None, waiting=256):
     """A client of a server that runs meanwhile; its cache has few pages, and as many in all tests, which share programs."""
     memory = PAGES * bytes_of_page(model) if isinstance(model, Writer) else 0
-    service = Service(model, "tiny", Limits(memory, waiting=waiting), options or Options())
+    service = Service(model, "tiny", ServeLimits(memory, waiting=waiting), options or Options())
     made = server(service, 5, 1000)
     with listen("127.0.0.1", 0) as socket:
         thread = threading.Thread(target=made.run, kwargs={"sockets": [socket]})

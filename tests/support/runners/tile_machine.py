@@ -12,7 +12,7 @@ from tessera.core.dims import product, substitute
 from tessera.ir.target.cpu.emit import emit, scratch_bytes, size_names, symbol_of
 from tessera.ir.tile.interp import sizes_of
 from tessera.ir.tile.ir import Kernel
-from tessera.runtime.code import Source, load_all
+from tessera.runtime.code import LlvmSource, load_all
 
 
 class Machine:
@@ -20,7 +20,7 @@ class Machine:
 
     def __init__(self, kernels: Sequence[Kernel], features: frozenset[str] | None = None):
         self.kernels = list(kernels)
-        sources = [Source(k.name, emit(k, features), (symbol_of(k.name),)) for k in kernels]
+        sources = [LlvmSource(k.name, emit(k, features), (symbol_of(k.name),)) for k in kernels]
         self.calls = [loaded.call for loaded in load_all(sources)]
 
     def instances(self, i: int, arrays: Sequence[Any]) -> int:

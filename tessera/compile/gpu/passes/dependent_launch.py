@@ -22,7 +22,7 @@ from tessera.ir.tile.ir import Kernel, walk
 from tessera.ir.tile.launch import Launch
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.module import DriverFunction, DriverModule
-from tessera.runtime.triton_builder import Code
+from tessera.runtime.triton_builder import BuiltCode
 
 _MOST = 4 * 132  # blocks of a short launch: four for each multiprocessor of a Hopper device
 _KEPT = 1 << 10  # bytes of shared memory that a device keeps of what each block has
@@ -42,7 +42,9 @@ def early(launch: Launch, buffers: Sequence[str], is_constant: Callable[[str], b
     return replace(launch, threads=replace(threads, early=True, ahead=ahead))
 
 
-def function_of(launch: Launch, code: Code, module: DriverModule, blocks: int) -> DriverFunction:
+def function_of(
+    launch: Launch, code: BuiltCode, module: DriverModule, blocks: int
+) -> DriverFunction:
     """The kernel of a launch of so many blocks."""
     if not launch.threads.early:
         return module.function(code.name, code.shared)
