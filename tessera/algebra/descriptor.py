@@ -23,7 +23,7 @@ from tessera.algebra.constructors.factored import factors_of, low_rank
 from tessera.algebra.constructors.index import permutation
 from tessera.algebra.flags import FLAGS
 from tessera.algebra.operator import Operator, function
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value, host_data
@@ -66,7 +66,7 @@ class TessOperatorDesc(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Described:
+class HeldDescriptor:
     """A descriptor with the arrays that it points to, which live as long as it does."""
 
     desc: TessOperatorDesc
@@ -136,7 +136,7 @@ Arrays = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class Layout:
+class KindLayout:
     """How an implicit kind is laid out."""
 
     tag: int
@@ -203,29 +203,29 @@ def _dct(xs: Arrays) -> Operator:
 
 
 LAYOUTS = {
-    "eye": Layout(
+    "eye": KindLayout(
         1, lambda a: [_none(a), _numbers(a.static[0])],
         lambda xs: basic.eye(_whole(xs, 1, 1)[0], _dtype(xs)),
     ),
-    "zero": Layout(
+    "zero": KindLayout(
         2, lambda a: [_none(a), _numbers(*a.static[:2])],
         _zero,
     ),
-    "diag": Layout(3, _tensors, lambda xs: basic.diag(xs[0])),
-    "tridiagonal": Layout(4, _tensors, lambda xs: tridiagonal(*xs)),
-    "circulant": Layout(5, _tensors, lambda xs: circulant(xs[0])),
-    "toeplitz": Layout(
+    "diag": KindLayout(3, _tensors, lambda xs: basic.diag(xs[0])),
+    "tridiagonal": KindLayout(4, _tensors, lambda xs: tridiagonal(*xs)),
+    "circulant": KindLayout(5, _tensors, lambda xs: circulant(xs[0])),
+    "toeplitz": KindLayout(
         6, lambda a: [_array(a.data[0], a), _numbers(*map(int, a.static))], _toeplitz
     ),
-    "permutation": Layout(
+    "permutation": KindLayout(
         7, lambda a: [_none(a), a.static[0].array],
         lambda xs: permutation(_whole(xs, 1), _dtype(xs)),
     ),
-    "fft": Layout(
+    "fft": KindLayout(
         8, lambda a: [_none(a), _numbers(*a.static[0]), _numbers(_NORMS.index(a.static[1]), a.static[2])],
         _fft,
     ),
-    "dct": Layout(
+    "dct": KindLayout(
         9, lambda a: [_none(a), _numbers(a.static[0], a.static[1], _NORMS.index(a.static[2]))], _dct
     ),
 }  # fmt: skip
@@ -260,7 +260,7 @@ def _layout(a: Operator) -> tuple[str, int, Arrays]:
 
 
 @function
-def describe(a: Any) -> Described:
+def describe(a: Any) -> HeldDescriptor:
     """The C layout of an operator."""
     found = as_operator("describe", a)
     name, tag, arrays = _layout(found)
@@ -270,13 +270,13 @@ def describe(a: Any) -> Described:
     kept = tuple(np.asarray(x) for x in arrays)
     for t, x in zip(desc.payload, kept, strict=False):
         _fill(t, x)
-    return Described(desc, kept)
+    return HeldDescriptor(desc, kept)
 
 
 @function
-def undescribe(d: Described | TessOperatorDesc) -> Operator:
+def undescribe(d: HeldDescriptor | TessOperatorDesc) -> Operator:
     """The operator that a descriptor tells of, with copies of its tensors."""
-    desc = d.desc if isinstance(d, Described) else d
+    desc = d.desc if isinstance(d, HeldDescriptor) else d
     if not isinstance(desc, TessOperatorDesc):
         raise OperandError(
             f"operator descriptor: got {type(d).__name__}, expected what op.describe gives or a "
@@ -318,5 +318,5 @@ def _from_tiles(arrays: Arrays) -> Operator:
         )
     single = (r, c) == (1, 1)
     data = floating(as_value(tiles.reshape(-1) if single else tiles, "operator descriptor"))
-    static = (Table(places[0]), Table(places[1]), m, n)
+    static = (IndexTable(places[0]), IndexTable(places[1]), m, n)
     return Operator("sparse" if single else "block_sparse", data=(data,), static=static)

@@ -14,10 +14,10 @@ from tessera.algebra.constructors.basic import dense
 from tessera.algebra.constructors.factored import low_rank
 from tessera.algebra.operator import Operator, checked_flags, function
 from tessera.algebra.solvers.closed import Apply, close
-from tessera.algebra.solvers.implicit import Settings
+from tessera.algebra.solvers.implicit import SolverSettings
 from tessera.algebra.solvers.krylov import steps_of
-from tessera.algebra.solvers.outcome import CONVERGED, Info
-from tessera.algebra.solvers.ritz import Search, some_eigenpairs
+from tessera.algebra.solvers.outcome import CONVERGED, SolveInfo
+from tessera.algebra.solvers.ritz import RitzSearch, some_eigenpairs
 from tessera.algebra.tangent import tangent_of
 from tessera.algebra.waves import Spectrum, spectrum_of
 from tessera.core import tree
@@ -70,18 +70,18 @@ class SpectralSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeMatrix:
     """Ways to the matrix with derivatives that are right at equal values, which U, S and V have not."""
 
     matrix: Callable[[], Value]
     function: Callable[[Scalar], Value] | None = None  # f -> U f(S) V.H
 
-    def mapped(self, f: Scalar) -> Whole | None:
+    def mapped(self, f: Scalar) -> WholeMatrix | None:
         """The same of f of the values."""
         known = self.function
         if known is None:
             return None
-        return Whole(lambda: known(f), lambda g: known(lambda w: g(f(w))))
+        return WholeMatrix(lambda: known(f), lambda g: known(lambda w: g(f(w))))
 
 
 class SpectralOperator:
@@ -95,8 +95,8 @@ class SpectralOperator:
     S: Value
     V: Value
     flags: frozenset[str]
-    info: Info | None  # how the search for some of the values went
-    _whole: Whole | None  # the matrix itself, where it is known
+    info: SolveInfo | None  # how the search for some of the values went
+    _whole: WholeMatrix | None  # the matrix itself, where it is known
     tangent_at: SpectralOperator | None  # if U, S and V are tangents: of this one
 
     def __init__(
@@ -105,8 +105,8 @@ class SpectralOperator:
         s: Value,
         v: Value,
         flags: Iterable[str] = (),
-        info: Info | None = None,
-        whole: Whole | None = None,
+        info: SolveInfo | None = None,
+        whole: WholeMatrix | None = None,
     ):
         put = object.__setattr__
         put(self, "U", u)
@@ -183,7 +183,7 @@ class SpectralOperator:
         kept = gt(size, stop_gradient(mul(largest(size), limit)))
         s = where(kept, reciprocal(where(kept, self.S, 1)), 0)
         known = self._whole
-        whole = None if known is None else Whole(lambda: pinv(known.matrix(), limit))
+        whole = None if known is None else WholeMatrix(lambda: pinv(known.matrix(), limit))
         return SpectralOperator(self.V, s, self.U, self.flags, None, whole)
 
     @property
@@ -271,7 +271,9 @@ def spectral(
         return _whole(found, chosen, which, count)
     if chosen == "svd" and which == "smallest":
         raise OperandError("spectral: some of the smallest singular values need k=None")
-    s = Settings(f"spectral: {found}", _tol(found, tol), 0.0, int(limit), check, progress or None)
+    s = SolverSettings(
+        f"spectral: {found}", _tol(found, tol), 0.0, int(limit), check, progress or None
+    )
     draw = lambda n: cast_to(  # noqa: E731
         normal(key_of(0) if key is None else key, (n, count + oversample), dtype=found.dtype.real),
         found.dtype,
@@ -287,7 +289,7 @@ def _known(a: Operator, s: Spectrum, count: int, which: str) -> SpectralOperator
     """Some of the values that the structure tells."""
     at = s.chosen(count, which)
     w, v = cast_to(constant(s.values[at]), a.dtype.real), s.vectors(at, a.dtype)
-    info = Info(full_of((), True, bool_), full_of((), 0, i64), full_of((), 0, a.dtype.real),
+    info = SolveInfo(full_of((), True, bool_), full_of((), 0, i64), full_of((), 0, a.dtype.real),
                 full_of((), CONVERGED, i64))  # fmt: skip
     return _ordered(v, w, v, a.flags & _KEPT | {"self_adjoint"}, which, info)
 
@@ -298,15 +300,15 @@ def _tol(a: Operator, tol: float | None) -> float:
 
 
 def _some(
-    apply: Apply, n: int, dtype: DType, count: int, which: str, s: Settings, draw: Any
-) -> tuple[Value, Value, Info]:
+    apply: Apply, n: int, dtype: DType, count: int, which: str, s: SolverSettings, draw: Any
+) -> tuple[Value, Value, SolveInfo]:
     start = draw(n)
     depth = max(2, min(6, n // start.shape[1]))
-    search = Search(count, depth, which, close(apply, TensorType(dtype, (n,))), s)
+    search = RitzSearch(count, depth, which, close(apply, TensorType(dtype, (n,))), s)
     return some_eigenpairs(search, start)
 
 
-def _some_singular(a: Operator, count: int, s: Settings, draw: Any) -> SpectralOperator:
+def _some_singular(a: Operator, count: int, s: SolverSettings, draw: Any) -> SpectralOperator:
     """The largest eigenvalues of [[0, A], [A.H, 0]] are the singular values of A."""
     m, n = a.shape
     adj = a.H
@@ -332,11 +334,11 @@ def _whole(a: Operator, method: str, which: str, count: int) -> SpectralOperator
     matrix = dense_of(a)
     if method == "svd":
         u, s, vh = svd(matrix, full_matrices=False)
-        whole = Whole(lambda: matrix, lambda f: singular_function("spectral", matrix, f))
+        whole = WholeMatrix(lambda: matrix, lambda f: singular_function("spectral", matrix, f))
         made = SpectralOperator(u, s, adjoint(vh), a.flags & {"real"}, None, whole)
     elif method == "eigh":
         w, v = eigh(matrix)
-        held = Whole(
+        held = WholeMatrix(
             lambda: hermitian_part(matrix), lambda f: spectral_function("spectral", matrix, f)
         )
         made = _ordered(v, w, v, a.flags & _KEPT | {"self_adjoint"}, which, None, held)
@@ -347,8 +349,8 @@ def _whole(a: Operator, method: str, which: str, count: int) -> SpectralOperator
 
 
 def _ordered(
-    u: Value, s: Value, v: Value, flags: Iterable[str], which: str, info: Info | None = None,
-    whole: Whole | None = None,
+    u: Value, s: Value, v: Value, flags: Iterable[str], which: str, info: SolveInfo | None = None,
+    whole: WholeMatrix | None = None,
 ) -> SpectralOperator:  # fmt: skip
     size = s if which != "magnitude" and s.dtype.kind == "f" else absolute(s)
     order = argsort(size, descending=which != "smallest")

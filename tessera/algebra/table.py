@@ -15,7 +15,7 @@ from tessera.ir.graph.ir import Value
 from tessera.ops.creation import constant
 
 
-class Table:
+class IndexTable:
     """An immutable array of integers that can be a key."""
 
     __slots__ = ("_digest", "array")
@@ -29,7 +29,7 @@ class Table:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Table)
+            isinstance(other, IndexTable)
             and self._digest == other._digest
             and self.array.shape == other.array.shape
         )

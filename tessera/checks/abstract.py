@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from tessera.checks.intervals import INF, Array, Hull, Result, bounds_of, compare, square, test
+from tessera.checks.intervals import (
+    INF,
+    Array,
+    Hull,
+    IntervalResult,
+    bounds_of,
+    compare,
+    square,
+    test,
+)
 from tessera.checks.relations import Relations
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Size, substitute
@@ -286,7 +295,7 @@ class Abstract:
         return 2 * max(ulp, 0.5) * unit(dtype.compute) + (unit(dtype) if dtype.is_narrow else 0)
 
     def rounded(
-        self, op: Operation, name: str, r: Result, nan: Array, xs: Sequence[Hull], dtype: DType,
+        self, op: Operation, name: str, r: IntervalResult, nan: Array, xs: Sequence[Hull], dtype: DType,
         key: Array,
     ) -> Hull:  # fmt: skip
         """The bounds of what is computed, from those of the exact result."""

@@ -49,7 +49,7 @@ class Swizzle:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BankLayout:
     """How a shared memory is laid out and accessed."""
 
     swizzle: Swizzle | None = None
@@ -59,7 +59,7 @@ class Layout:
 def check_banks(
     kernel: Kernel,
     sizes: Mapping[str, int] | None = None,
-    layouts: Mapping[str, Layout] | Layout | None = None,
+    layouts: Mapping[str, BankLayout] | BankLayout | None = None,
 ) -> Verdict:
     """Name every access of shared memory whose threads meet in a bank, with the degree."""
     shared = [m for m in kernel.scratch() if m.space == "shared"]
@@ -83,14 +83,14 @@ def _few(sizes: Iterable[Env]) -> list[Env]:
     return sorted(sizes, key=lambda s: sum(s.values()))[-2:]
 
 
-def layout_of(m: Memory, layouts: Mapping[str, Layout] | Layout | None) -> Layout:
+def layout_of(m: Memory, layouts: Mapping[str, BankLayout] | BankLayout | None) -> BankLayout:
     """The layout of a memory by its name; plain rows unless given."""
-    if isinstance(layouts, Layout):
+    if isinstance(layouts, BankLayout):
         return layouts
-    return (layouts or {}).get(m.name, Layout())
+    return (layouts or {}).get(m.name, BankLayout())
 
 
-def degree(op: Operation, low: Sequence[int], shape: Sequence[int], layout: Layout) -> int:
+def degree(op: Operation, low: Sequence[int], shape: Sequence[int], layout: BankLayout) -> int:
     """The conflict degree of an access whose box begins at `low`: 1 is free of conflicts."""
     assert op.memory is not None
     size = op.memory.type.dtype.itemsize
@@ -107,7 +107,7 @@ def degree(op: Operation, low: Sequence[int], shape: Sequence[int], layout: Layo
     return worst
 
 
-def _places(op: Operation, low: Sequence[int], shape: Sequence[int], layout: Layout) -> Array:
+def _places(op: Operation, low: Sequence[int], shape: Sequence[int], layout: BankLayout) -> Array:
     """The number of each element of the tile in its memory, in the order of the tile."""
     a = op.attributes
     extent = [a["extent"][axis] for axis in a["axes"]]

@@ -31,7 +31,7 @@ _OPERATIONS = 20_000  # of an instance whose loops data end
 _CODE: dict[Dim, Callable[..., int]] = {}
 
 
-class _Spent(Exception):
+class _TimeSpent(Exception):
     """An instance has run for long enough."""
 
 
@@ -214,7 +214,7 @@ def run_instance(
     def watched(op: Operation, i: Instance, results: Any) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise _Spent
+            raise _TimeSpent
         if watch is not None:
             watch(op, i, results)
 
@@ -224,7 +224,7 @@ def run_instance(
         try:
             made.block(kernel.body, ())
             made.finish()
-        except _Spent:
+        except _TimeSpent:
             return None
         except VerifyError as e:
             if stopped is not None and made.current is not None:

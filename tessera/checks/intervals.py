@@ -61,7 +61,7 @@ class Hull:
 
 
 @dataclass
-class Result:
+class IntervalResult:
     """Bounds of a result, and where something may go wrong."""
 
     lo: Array
@@ -77,11 +77,11 @@ def _clean(lo: Array, hi: Array) -> tuple[Array, Array]:
     return np.where(np.isnan(lo), -INF, lo), np.where(np.isnan(hi), INF, hi)
 
 
-def add(a: Hull, b: Hull) -> Result:
+def add(a: Hull, b: Hull) -> IntervalResult:
     """a + b."""
     lo, hi = _clean(a.lo + b.lo, a.hi + b.hi)
     nan = (a.has(INF) & b.has(-INF)) | (a.has(-INF) & b.has(INF))
-    return Result(lo, hi, nan, err=a.err + b.err)
+    return IntervalResult(lo, hi, nan, err=a.err + b.err)
 
 
 def negate(a: Hull) -> Hull:
@@ -89,18 +89,18 @@ def negate(a: Hull) -> Hull:
     return Hull(-a.hi, -a.lo, a.err, a.nan, a.key, a.bad)
 
 
-def sub(a: Hull, b: Hull) -> Result:
+def sub(a: Hull, b: Hull) -> IntervalResult:
     """a - b."""
     return add(a, negate(b))
 
 
-def mul(a: Hull, b: Hull) -> Result:
+def mul(a: Hull, b: Hull) -> IntervalResult:
     """a b."""
     ends = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
     ends = [np.where(np.isnan(e), 0, e) for e in ends]
     nan = (a.has(0) & (b.size == INF)) | (b.has(0) & (a.size == INF))
     err = _times(a.size, b.err) + _times(b.size, a.err) + _times(a.err, b.err)
-    return Result(np.minimum.reduce(ends), np.maximum.reduce(ends), nan, err=err)
+    return IntervalResult(np.minimum.reduce(ends), np.maximum.reduce(ends), nan, err=err)
 
 
 def _times(x: Array, e: Array) -> Array:
@@ -108,7 +108,7 @@ def _times(x: Array, e: Array) -> Array:
     return np.where((x == 0) | (e == 0), 0, x * e)
 
 
-def div(a: Hull, b: Hull) -> Result:
+def div(a: Hull, b: Hull) -> IntervalResult:
     """a / b."""
     zero = b.has(0)
     ends = [x / y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
@@ -121,19 +121,19 @@ def div(a: Hull, b: Hull) -> Result:
     err = np.where(
         zero | (least <= 0), np.where(grown == 0, 0, INF), grown / np.where(least > 0, least, 1)
     )
-    return Result(lo, hi, nan, zero, err=err)
+    return IntervalResult(lo, hi, nan, zero, err=err)
 
 
-def _pick(f: Callable[..., Array]) -> Callable[[Hull, Hull], Result]:
-    def rule(a: Hull, b: Hull) -> Result:
-        return Result(
+def _pick(f: Callable[..., Array]) -> Callable[[Hull, Hull], IntervalResult]:
+    def rule(a: Hull, b: Hull) -> IntervalResult:
+        return IntervalResult(
             f(a.lo, b.lo), f(a.hi, b.hi), a.nan | b.nan, err=np.maximum(a.err, b.err), exact=True
         )
 
     return rule
 
 
-def fma(a: Hull, b: Hull, c: Hull) -> Result:
+def fma(a: Hull, b: Hull, c: Hull) -> IntervalResult:
     """a b + c, rounded once; bounds are widened by what f64 loses."""
     p = mul(a, b)
     assert p.err is not None
@@ -141,24 +141,24 @@ def fma(a: Hull, b: Hull, c: Hull) -> Result:
     r = add(inner, c)
     slack = 2.0**-50 * (np.maximum(np.abs(p.lo), np.abs(p.hi)) + c.size)
     slack = np.where(np.isfinite(slack), slack, 0)
-    return Result(r.lo - slack, r.hi + slack, r.nan | p.nan, err=r.err)
+    return IntervalResult(r.lo - slack, r.hi + slack, r.nan | p.nan, err=r.err)
 
 
-def square(a: Hull) -> Result:
+def square(a: Hull) -> IntervalResult:
     """a a, which is not negative."""
     low = np.where(a.has(0), 0, np.minimum(a.lo * a.lo, a.hi * a.hi))
-    return Result(
+    return IntervalResult(
         low, np.maximum(a.lo * a.lo, a.hi * a.hi), err=_times(2 * a.size, a.err) + a.err**2
     )
 
 
-def absolute(a: Hull) -> Result:
+def absolute(a: Hull) -> IntervalResult:
     """|a|."""
     low = np.where(a.has(0), 0, np.minimum(np.abs(a.lo), np.abs(a.hi)))
-    return Result(low, a.size, err=a.err, exact=True)
+    return IntervalResult(low, a.size, err=a.err, exact=True)
 
 
-def power(a: Hull, b: Hull) -> Result:
+def power(a: Hull, b: Hull) -> IntervalResult:
     """a ** b, by its corners where a is positive or b is a whole number."""
     ends = [np.power(x, y) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
     whole = b.point & (b.lo == np.floor(b.lo))
@@ -170,7 +170,7 @@ def power(a: Hull, b: Hull) -> Result:
     pole = a.has(0) & (b.lo < 0)
     lo, hi = np.where(pole | odd, -INF, lo), np.where(pole | odd, INF, hi)
     exact = (a.err == 0) & (b.err == 0)
-    return Result(lo, hi, odd, pole, err=np.where(exact, 0, INF))
+    return IntervalResult(lo, hi, odd, pole, err=np.where(exact, 0, INF))
 
 
 # Monotone functions: the domain, and a bound of the derivative from lowest and highest argument.
@@ -206,7 +206,7 @@ _EXACT = frozenset(("neg", "pos", "floor", "ceil", "round", "trunc", "sign"))
 _POLES = {"log": 0.0, "log2": 0.0, "log10": 0.0, "rsqrt": 0.0, "log1p": -1.0, "atanh": 1.0}
 
 
-def monotone(name: str, a: Hull) -> Result:
+def monotone(name: str, a: Hull) -> IntervalResult:
     """A function that rises or falls, from its ends."""
     low, high, slope = _RISING.get(name) or _FALLING[name]
     f = SCALARS[name].numpy
@@ -222,62 +222,62 @@ def monotone(name: str, a: Hull) -> Result:
         steep = slope(np.maximum(a.lo - a.err, low), np.minimum(a.hi + a.err, high))
         err = np.where(a.err == 0, 0, np.where(np.isnan(steep), INF, steep) * a.err)
     lo, hi = _clean(lo, hi)
-    return Result(lo, hi, outside, pole, err=err, exact=name in _EXACT)
+    return IntervalResult(lo, hi, outside, pole, err=err, exact=name in _EXACT)
 
 
-def recip(a: Hull) -> Result:
+def recip(a: Hull) -> IntervalResult:
     """1 / a."""
     one = np.ones_like(a.lo)
     return div(Hull(one, one, 0 * one, np.zeros_like(a.nan), a.key, a.bad), a)
 
 
-def wave(a: Hull) -> Result:
+def wave(a: Hull) -> IntervalResult:
     """sin or cos."""
     one = np.ones_like(a.lo)
-    return Result(-one, one, a.size == INF, err=a.err)
+    return IntervalResult(-one, one, a.size == INF, err=a.err)
 
 
-def cosh(a: Hull) -> Result:
+def cosh(a: Hull) -> IntervalResult:
     """cosh, which is even."""
     low = np.where(a.has(0), 0, np.minimum(np.abs(a.lo), np.abs(a.hi)))
     steep = np.exp(a.size + a.err)
-    return Result(np.cosh(low), np.cosh(a.size), err=np.where(a.err == 0, 0, steep * a.err))
+    return IntervalResult(np.cosh(low), np.cosh(a.size), err=np.where(a.err == 0, 0, steep * a.err))
 
 
-def hypot(a: Hull, b: Hull) -> Result:
+def hypot(a: Hull, b: Hull) -> IntervalResult:
     """sqrt(a a + b b)."""
     x, y = absolute(a), absolute(b)
-    return Result(np.hypot(x.lo, y.lo), np.hypot(x.hi, y.hi), err=a.err + b.err)
+    return IntervalResult(np.hypot(x.lo, y.lo), np.hypot(x.hi, y.hi), err=a.err + b.err)
 
 
-def logaddexp(a: Hull, b: Hull) -> Result:
+def logaddexp(a: Hull, b: Hull) -> IntervalResult:
     """log(exp a + exp b), between the larger one and that plus log 2."""
     hi = np.logaddexp(a.hi, b.hi)
-    return Result(np.maximum(a.lo, b.lo), hi, (a.size == INF) & (b.size == INF) & a.has(INF),
+    return IntervalResult(np.maximum(a.lo, b.lo), hi, (a.size == INF) & (b.size == INF) & a.has(INF),
                   err=np.maximum(a.err, b.err))  # fmt: skip
 
 
-def angle(a: Hull, b: Hull) -> Result:
+def angle(a: Hull, b: Hull) -> IntervalResult:
     """atan2."""
     pi = np.full(np.broadcast(a.lo, b.lo).shape, np.pi)
-    return Result(-pi, pi, err=np.where((a.err == 0) & (b.err == 0), 0, INF))
+    return IntervalResult(-pi, pi, err=np.where((a.err == 0) & (b.err == 0), 0, INF))
 
 
-_RULES: dict[str, Callable[..., Result]] = {
+_RULES: dict[str, Callable[..., IntervalResult]] = {
     "add": add, "sub": sub, "mul": mul, "div": div, "max": _pick(np.maximum), "min": _pick(np.minimum),
     "fma": fma, "square": square, "abs": absolute, "pow": power, "recip": recip, "sin": wave, "cos": wave,
     "cosh": cosh, "hypot": hypot, "logaddexp": logaddexp, "atan2": angle,
 }  # fmt: skip
 
 
-def bounds_of(name: str, xs: Sequence[Hull]) -> Result:
+def bounds_of(name: str, xs: Sequence[Hull]) -> IntervalResult:
     """The bounds of a scalar op on floats."""
     if name in _RISING or name in _FALLING:
         return monotone(name, xs[0])
     if name in _RULES:
         return _RULES[name](*xs)
     shape = np.broadcast(*(x.lo for x in xs)).shape
-    return Result(np.full(shape, -INF), np.full(shape, INF), True, wild=True)
+    return IntervalResult(np.full(shape, -INF), np.full(shape, INF), True, wild=True)
 
 
 _ORDER: dict[str, Callable[[Hull, Hull], tuple[Array, Array]]] = {
@@ -289,18 +289,18 @@ _ORDER: dict[str, Callable[[Hull, Hull], tuple[Array, Array]]] = {
 }  # fmt: skip
 
 
-def compare(name: str, a: Hull, b: Hull) -> Result | None:
+def compare(name: str, a: Hull, b: Hull) -> IntervalResult | None:
     """A comparison as 0 or 1, or both; None when it is none."""
     rule = _ORDER.get(name)
     if rule is None:
         return None
     yes, no = rule(a, b)
     sure = ~(a.nan | b.nan)
-    return Result((yes & sure).astype(float), 1 - (no & sure).astype(float), exact=True,
+    return IntervalResult((yes & sure).astype(float), 1 - (no & sure).astype(float), exact=True,
                   err=np.zeros(yes.shape))  # fmt: skip
 
 
-def test(name: str, a: Hull) -> Result | None:
+def test(name: str, a: Hull) -> IntervalResult | None:
     """is_finite, is_inf and is_nan as 0 or 1, or both; None when it is none of them."""
     finite = np.isfinite(a.lo) & np.isfinite(a.hi) & ~a.nan
     infinite = (a.lo == a.hi) & np.isinf(a.lo) & ~a.nan
@@ -308,4 +308,4 @@ def test(name: str, a: Hull) -> Result | None:
             "is_nan": (np.zeros_like(a.nan), ~a.nan)}.get(name)  # fmt: skip
     if sure is None:
         return None
-    return Result(sure[0].astype(float), 1 - sure[1].astype(float), err=np.zeros(a.shape))
+    return IntervalResult(sure[0].astype(float), 1 - sure[1].astype(float), err=np.zeros(a.shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from tessera.checks.banks import Layout, check_banks
+from tessera.checks.banks import BankLayout, check_banks
 from tessera.checks.barriers import check_barriers
 from tessera.checks.bounds import check_bounds
 from tessera.checks.concrete import Array
@@ -39,7 +39,7 @@ def check_kernel(
     sizes: Mapping[str, int] | None = None,
     arrays: Sequence[Array] | None = None,
     tools: Sequence[str] = TOOLS,
-    layouts: Mapping[str, Layout] | Layout | None = None,
+    layouts: Mapping[str, BankLayout] | BankLayout | None = None,
     warps: int = 4,
     machine: RooflineMachine | str | None = None,
     made: Collection[str] | None = None,

@@ -25,7 +25,7 @@ _STEPS = 20_000  # operations that are followed; a proof needs all
 
 
 @dataclass(frozen=True)
-class Bound:
+class ErrorBound:
     """What is known of a tensor: bounds of its values and of their error."""
 
     lo: float
@@ -38,15 +38,15 @@ class Bound:
         """Whether no element can be infinite or NaN."""
         return math.isfinite(self.lo) and math.isfinite(self.hi) and not self.nan
 
-    def join(self, other: Bound) -> Bound:
+    def join(self, other: ErrorBound) -> ErrorBound:
         """What holds of the elements of both."""
-        return Bound(
+        return ErrorBound(
             min(self.lo, other.lo), max(self.hi, other.hi), max(self.err, other.err),
             self.nan or other.nan,
         )  # fmt: skip
 
 
-Bounds = Mapping[str, Bound]
+Bounds = Mapping[str, ErrorBound]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Analysis:
     followed: int  # instances, of so many
     count: int
     doubts: tuple[Doubt, ...]
-    outs: Mapping[str, Bound]  # of the parameters that are written
+    outs: Mapping[str, ErrorBound]  # of the parameters that are written
 
     def verdict(self, found: Sequence[Finding] = ()) -> Verdict:
         """A proof, what is left of one, or what was found."""
@@ -95,7 +95,7 @@ def check_numerics(kernel: Kernel, sizes: Mapping[str, int], inputs: Bounds) -> 
     a = analyse(kernel, sizes, inputs)
     if not a.doubts:
         return a.verdict()
-    free = Bound(0.0, 1.0)
+    free = ErrorBound(0.0, 1.0)
     bounds = [inputs.get(m.name, free) for m in kernel.parameters]
     tensors = [
         (shape_at(m, a.sizes), m.type.dtype, b.lo, b.hi)
@@ -110,7 +110,7 @@ def _text(d: Doubt) -> str:
     return f"{what} in [{d.lo:.3g}, {d.hi:.3g}]: {d.kind}"
 
 
-def _note(outs: Mapping[str, Bound], sizes: Env) -> str:
+def _note(outs: Mapping[str, ErrorBound], sizes: Env) -> str:
     at = ", ".join(f"{k} = {v}" for k, v in sizes.items())
     parts = [
         f"{name} in [{b.lo:.3g}, {b.hi:.3g}] with "
@@ -157,7 +157,7 @@ def _memories(kernel: Kernel, sizes: Env, inputs: Bounds) -> dict[Memory, Hull]:
     for m in kernel.parameters:
         shape, b = shape_at(m, sizes), inputs.get(m.name)
         if b is None:
-            b = Bound(*limits(m.type.dtype), nan=m.type.dtype.kind == "f")
+            b = ErrorBound(*limits(m.type.dtype), nan=m.type.dtype.kind == "f")
         h = hull(b.lo, b.hi, shape, fresh(shape), b.nan)
         h.err = np.full(shape, b.err)
         if m.writable and m.name not in inputs:
@@ -166,12 +166,12 @@ def _memories(kernel: Kernel, sizes: Env, inputs: Bounds) -> dict[Memory, Hull]:
     return made
 
 
-def _hull_of(h: Hull, whole: bool) -> Bound:
+def _hull_of(h: Hull, whole: bool) -> ErrorBound:
     written = h.bad != UNWRITTEN
     if not written.any() or not whole:
-        return Bound(-math.inf, math.inf, math.inf, True)
+        return ErrorBound(-math.inf, math.inf, math.inf, True)
     lo, hi, err, nan = (x[written] for x in (h.lo, h.hi, h.err, h.nan))
-    return Bound(float(lo.min()), float(hi.max()), float(err.max()), bool(nan.any()))
+    return ErrorBound(float(lo.min()), float(hi.max()), float(err.max()), bool(nan.any()))
 
 
 def _at_fault(kernel: Kernel, sizes: Env, instance: Env, data: Sequence[Array]) -> set[Operation]:

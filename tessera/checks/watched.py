@@ -109,7 +109,7 @@ class _Watched:
                     self.say(
                         "bounds", made.current, e.message, instance, "mask it, or clamp the index"
                     )
-                except _Spent:
+                except _BudgetSpent:
                     return False
                 self.ran += 1
         return len(who) == self.total
@@ -188,10 +188,10 @@ class _Watched:
         """Take an operation from the budget."""
         self.budget -= 1 + elements / 1000
         if self.budget < 0:
-            raise _Spent
+            raise _BudgetSpent
 
 
-class _Spent(Exception):
+class _BudgetSpent(Exception):
     """The budget of a run is spent."""
 
 

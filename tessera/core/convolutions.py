@@ -34,7 +34,7 @@ _FEWEST = 8  # channels of x in a group for which its derivative puts vectors al
 
 
 @dataclass(frozen=True)
-class Leaves:
+class ConvolutionLeaves:
     """How reduced axes are cut: `step` places of an axis, with all places of the axes behind it."""
 
     sizes: tuple[Size, ...]
@@ -42,13 +42,13 @@ class Leaves:
     step: int
 
     @staticmethod
-    def of(sizes: Sequence[Size]) -> Leaves:
+    def of(sizes: Sequence[Size]) -> ConvolutionLeaves:
         """The leaves of axes; all sizes but the first are numbers."""
         for axis in range(len(sizes)):
             behind = product(tuple(sizes[axis + 1 :]))
             assert isinstance(behind, int)
             if behind <= LEAF:
-                return Leaves(tuple(sizes), axis, LEAF // max(behind, 1))
+                return ConvolutionLeaves(tuple(sizes), axis, LEAF // max(behind, 1))
         raise AssertionError(sizes)
 
     @property
@@ -70,7 +70,9 @@ class Leaves:
                 yield [(*lead, *k) for k in itertools.product(run, *tail)]
 
 
-def _sum(leaves: Leaves, shape: Sequence[int], dtype: Any, factors: Callable[..., Any]) -> Array:
+def _sum(
+    leaves: ConvolutionLeaves, shape: Sequence[int], dtype: Any, factors: Callable[..., Any]
+) -> Array:
     """The sum of products of two factors, given by their place, in the order above."""
     sums = []
     for places in leaves.places():
@@ -138,7 +140,7 @@ def _convolved(
         return seen, weights.reshape(*weights.shape, *(1,) * rank)
 
     shape = (x.shape[0], groups, kernel.shape[1], *counts)
-    y = _sum(Leaves.of(w.shape[1:]), shape, x.dtype, factors)
+    y = _sum(ConvolutionLeaves.of(w.shape[1:]), shape, x.dtype, factors)
     return y.reshape(x.shape[0], w.shape[0], *counts)
 
 
@@ -171,7 +173,7 @@ def _weights(xs: Sequence[Array], p: Params) -> list[Array]:
 
     made, into = ct.shape[1], x.shape[1] // groups
     sizes = (x.shape[0], *ct.shape[2:])
-    y = _sum(Leaves.of(sizes), (groups, made // groups, into, *window), x.dtype, factors)
+    y = _sum(ConvolutionLeaves.of(sizes), (groups, made // groups, into, *window), x.dtype, factors)
     return [cast(y.reshape(made, into, *window), dtype)]
 
 

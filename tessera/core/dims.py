@@ -38,7 +38,7 @@ class Symbol(NamedTuple):
         return self.name
 
 
-class Apply(NamedTuple):
+class SizeFunction(NamedTuple):
     """A function of sizes that is no polynomial."""
 
     function: str  # a key of _FUNCTIONS
@@ -51,7 +51,7 @@ class Apply(NamedTuple):
         return f"({self.left}) {self.function} ({self.right})"
 
 
-Atom = Symbol | Apply
+Atom = Symbol | SizeFunction
 Monomial = tuple[tuple[Atom, int], ...]  # atoms with powers, sorted by text; () is the constant 1
 Terms = tuple[tuple[Monomial, int], ...]
 _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
@@ -314,7 +314,7 @@ def _written(terms: Terms) -> str:
 
 
 def _text(a: Atom) -> str:
-    return f"({a})" if isinstance(a, Apply) and a.function in ("//", "%") else str(a)
+    return f"({a})" if isinstance(a, SizeFunction) and a.function in ("//", "%") else str(a)
 
 
 @_remember
@@ -410,7 +410,7 @@ def _apply(function: str, a: Size, b: Size) -> Size:
         return a if function == "//" else 0
     if function in ("//", "%") and bounds(a)[0] >= 0 and bounds(b - a)[0] > 0:
         return 0 if function == "//" else a
-    return Dim(((((Apply(function, a, b), 1),), 1),))
+    return Dim(((((SizeFunction(function, a, b), 1),), 1),))
 
 
 def larger(a: Size, b: Size) -> Size:

@@ -89,7 +89,7 @@ def check_layout(who: str, layout: Layout, shape: Sequence[Any], mesh: Mesh) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LayoutChange:
     """One step from a layout to another, over one mesh axis.
 
     kind is all_reduce, reduce_scatter (onto `to`), all_gather (of axis `at`), all_to_all (from `at` to
@@ -102,17 +102,17 @@ class Change:
     to: int = -1
 
 
-def changes(old: Layout, new: Layout) -> Iterator[Change]:
+def changes(old: Layout, new: Layout) -> Iterator[LayoutChange]:
     """The steps from one layout to another, which has partial sums only where the old one has them too."""
     now = [list(names) for names in old.cuts]
     want = [list(names) for names in new.cuts]
     partial = [a for a in old.partial if a not in new.partial]
     yield from _leave(now, want)
     yield from _enter(now, want, partial)
-    yield from (Change("all_reduce", a) for a in partial if not any(a in w for w in want))
+    yield from (LayoutChange("all_reduce", a) for a in partial if not any(a in w for w in want))
 
 
-def _leave(now: list[list[str]], want: list[list[str]]) -> Iterator[Change]:
+def _leave(now: list[list[str]], want: list[list[str]]) -> Iterator[LayoutChange]:
     """Take away the mesh axes that cut otherwise, minor ones first."""
     for i, names in enumerate(now):
         while names and names != want[i][: len(names)]:
@@ -120,19 +120,21 @@ def _leave(now: list[list[str]], want: list[list[str]]) -> Iterator[Change]:
             target = next((j for j, w in enumerate(want) if a in w), None)
             if target is not None and target != i and want[target] == [*now[target], a]:
                 now[target].append(a)
-                yield Change("all_to_all", a, i, target)
+                yield LayoutChange("all_to_all", a, i, target)
             else:
-                yield Change("all_gather", a, i)
+                yield LayoutChange("all_gather", a, i)
 
 
-def _enter(now: list[list[str]], want: list[list[str]], partial: list[str]) -> Iterator[Change]:
+def _enter(
+    now: list[list[str]], want: list[list[str]], partial: list[str]
+) -> Iterator[LayoutChange]:
     """Cut by the mesh axes that are missing, major ones first."""
     for j, w in enumerate(want):
         for a in w[len(now[j]) :]:
-            yield Change("reduce_scatter" if a in partial else "part", a, -1, j)
+            yield LayoutChange("reduce_scatter" if a in partial else "part", a, -1, j)
 
 
-def bytes_moved(change: Change, local: int, mesh: Mesh) -> int:
+def bytes_moved(change: LayoutChange, local: int, mesh: Mesh) -> int:
     """The bytes that a shard which holds `local` bytes sends in a step."""
     n = mesh.size(change.axis)
     if change.kind == "part":
@@ -142,7 +144,7 @@ def bytes_moved(change: Change, local: int, mesh: Mesh) -> int:
     return (2 if change.kind == "all_reduce" else 1) * local * (n - 1) // n
 
 
-def after(change: Change, local: int, mesh: Mesh) -> int:
+def after(change: LayoutChange, local: int, mesh: Mesh) -> int:
     """The bytes that a shard holds after a step."""
     n = mesh.size(change.axis)
     factors: Mapping[str, float] = {"all_gather": n, "reduce_scatter": 1 / n, "part": 1 / n}

@@ -15,11 +15,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tessera.core.dims import (
-    Apply,
     Atom,
     Dim,
     Monomial,
     Size,
+    SizeFunction,
     Symbol,
     bounds,
     call,
@@ -98,19 +98,21 @@ def _refute(facts: frozenset[Size], splits: int, branches: int) -> bool:
     return True
 
 
-def _choice(facts: Sequence[Size]) -> Apply | None:
+def _choice(facts: Sequence[Size]) -> SizeFunction | None:
     """A minimum or maximum without another inside, one that most facts have."""
-    found: Counter[Apply] = Counter()
+    found: Counter[SizeFunction] = Counter()
     for f in facts:
         for a in _atoms([_row(f)]):
-            if isinstance(a, Apply) and a.function in ("min", "max"):
+            if isinstance(a, SizeFunction) and a.function in ("min", "max"):
                 inner = _atoms([_row(a.left), _row(a.right)])
-                if not any(isinstance(x, Apply) and x.function in ("min", "max") for x in inner):
+                if not any(
+                    isinstance(x, SizeFunction) and x.function in ("min", "max") for x in inner
+                ):
                     found[a] += 1
     return max(found, key=lambda a: (found[a], str(a))) if found else None
 
 
-def _replaced(x: Size, atom: Apply, value: Size) -> Size:
+def _replaced(x: Size, atom: SizeFunction, value: Size) -> Size:
     """x with a value in the place of an atom."""
     if isinstance(x, int):
         return x
@@ -167,7 +169,7 @@ def _atoms(rows: Iterable[Row]) -> Iterator[Atom]:
             continue
         seen.add(a)
         yield a
-        if isinstance(a, Apply):
+        if isinstance(a, SizeFunction):
             inner = [x for x in (a.left, a.right) if isinstance(x, Dim)]
             stack += [b for x in inner for m, _ in x.terms for b, _ in m]
 
@@ -187,12 +189,12 @@ def _definitions(rows: Sequence[Row]) -> list[Row]:
     return [_row(f) for f in out]
 
 
-def _division(a: Apply, me: Dim) -> list[Size]:
+def _division(a: SizeFunction, me: Dim) -> list[Size]:
     """b q <= a < b q + b, for a quotient or for the quotient that a remainder belongs to."""
     if a.function == "//":
         left = a.left - a.right * me
         return [left, a.right - 1 - left]
-    quotient = Dim(((((Apply("//", a.left, a.right), 1),), 1),))
+    quotient = Dim(((((SizeFunction("//", a.left, a.right), 1),), 1),))
     whole = a.left - a.right * quotient
     return [me, a.right - 1 - me, whole - me, me - whole]
 

@@ -12,7 +12,7 @@ Array = Any
 INLINE = 16384
 
 
-class Engine:
+class RankEngine:
     """One rank among several; this one is alone."""
 
     rank = 0
@@ -31,15 +31,15 @@ class Engine:
         """Leave the run."""
 
 
-_engine = Engine()
+_engine = RankEngine()
 
 
-def engine() -> Engine:
+def engine() -> RankEngine:
     """The engine of this process."""
     return _engine
 
 
-def start_on(made: Engine) -> None:
+def start_on(made: RankEngine) -> None:
     """Say which engine this process runs on."""
     global _engine
     _engine = made

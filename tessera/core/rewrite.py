@@ -38,7 +38,7 @@ class Rule(Generic[N, V]):
     apply: Callable[[N, Any], tuple[V, ...] | None]
 
 
-class Table(Generic[N, V]):
+class RuleTable(Generic[N, V]):
     """Rules by the op that they look at, in the order in which they are tried."""
 
     def __init__(self, rules: Iterable[Rule[N, V]]):
@@ -61,7 +61,7 @@ class Rewriter(Generic[N, V]):
 
     def __init__(
         self,
-        table: Table[N, V],
+        table: RuleTable[N, V],
         head: Callable[[N], str],
         key: Callable[[N], Hashable | None],
         fits: Callable[[V, V], bool],

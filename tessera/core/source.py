@@ -45,14 +45,14 @@ class Marked(Location):
         return f"Location(file={self.file!r}, line={self.line})"
 
 
-class _Scope(threading.local):
+class _TracedScope(threading.local):
     """What is being traced on this thread: modules from the outside in with their paths, part of a step."""
 
     modules: tuple[tuple[Any, str], ...] = ()
     phase = ""
 
 
-_SCOPE = _Scope()
+_SCOPE = _TracedScope()
 
 
 def mark(where: Location | None, module: str = "", phase: str = "") -> Location | None:

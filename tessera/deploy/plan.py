@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tessera.compile.artifact import KernelCall
-from tessera.core.dims import Apply, Dim, Size, Symbol, substitute, symbols
+from tessera.core.dims import Dim, Size, SizeFunction, Symbol, substitute, symbols
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
@@ -95,7 +95,7 @@ class _Table:
                 out.append((_ADD, 0))
         return out
 
-    def _atom(self, a: Symbol | Apply) -> list[tuple[int, int]]:
+    def _atom(self, a: Symbol | SizeFunction) -> list[tuple[int, int]]:
         if isinstance(a, Symbol):
             return [(_SYMBOL, self.symbols.setdefault(a.name, len(self.symbols)))]
         return [*self._program(a.left), *self._program(a.right), (_OPCODES[a.function], 0)]

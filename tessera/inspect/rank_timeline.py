@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tessera.core.ranks import Array, Engine, engine, start_on
+from tessera.core.ranks import Array, RankEngine, engine, start_on
 from tessera.core.spans import SPANS
 from tessera.lang.jit import Jitted
 from tessera.lang.observe import CALLS
@@ -23,10 +23,10 @@ MOST = 20_000  # spans of a rank, beyond which a page would be slow to open
 _now = time.perf_counter_ns
 
 
-class _Timed(Engine):
+class _Timed(RankEngine):
     """An engine that notes when it exchanges what."""
 
-    def __init__(self, inner: Engine, spans: list[list[Any]]):
+    def __init__(self, inner: RankEngine, spans: list[list[Any]]):
         self.inner, self.spans = inner, spans
         self.rank, self.size, self.name = inner.rank, inner.size, inner.name
 

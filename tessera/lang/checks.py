@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.checks.banks import Layout, Swizzle
+from tessera.checks.banks import BankLayout, Swizzle
 from tessera.checks.findings import Report, Verdict
 from tessera.checks.kernel import TOOLS, check_kernel
 from tessera.checks.roofline import MACHINES, RooflineMachine
@@ -32,7 +32,7 @@ def check(
     given: Mapping[str, Size | str] | None = None,
     warps: int | None = None,
     machine: RooflineMachine | str | None = None,
-    layouts: Mapping[str, Layout] | Layout | None = None,
+    layouts: Mapping[str, BankLayout] | BankLayout | None = None,
     **kwargs: Any,
 ) -> Report:
     """The report of all tools on a kernel, a jitted function or Tile IR, for arguments of these types.
@@ -70,7 +70,7 @@ def _check_options(tools: Any, given: Any, warps: Any, machine: Any, layouts: An
         ("given", given, (Mapping, NoneType), "a dictionary from names of sizes to sizes"),
         ("warps", warps, (int, NoneType), "a number of warps"),
         ("machine", machine, (str, RooflineMachine, NoneType), "a Machine or its name"),
-        ("layouts", layouts, (Mapping, Layout, NoneType), "a Layout, or one for each memory"),
+        ("layouts", layouts, (Mapping, BankLayout, NoneType), "a Layout, or one for each memory"),
     ):
         if not isinstance(x, kinds):
             raise OperandError(f"check: {name} is {x!r:.40}, expected {wanted}")
@@ -164,10 +164,10 @@ def _hints_of(f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "; ".join(said) or "all are used"
 
 
-def _layout(schedule: Any) -> Layout | None:
+def _layout(schedule: Any) -> BankLayout | None:
     """How a schedule says that shared memory is laid out."""
     vector, swizzle = getattr(schedule, "vector", None), getattr(schedule, "swizzle", None)
     if vector is None and swizzle is None:
         return None
     wide = vector or 1
-    return Layout(Swizzle(3, max(wide, 4)) if swizzle == "xor" else None, wide)
+    return BankLayout(Swizzle(3, max(wide, 4)) if swizzle == "xor" else None, wide)

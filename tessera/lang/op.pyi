@@ -6,7 +6,7 @@ Written by tools/stubs.py from the records of the ops; do not edit.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tessera.algebra.descriptor import Described, TessOperatorDesc
+from tessera.algebra.descriptor import HeldDescriptor, TessOperatorDesc
 from tessera.algebra.operator import Operator
 from tessera.algebra.solvers.functions import Function
 from tessera.algebra.solvers.linear import Solution
@@ -758,7 +758,7 @@ def delete(x: ArrayLike, index: int | Sequence[int] | slice, axis: int | None = 
 def dense(a: Any, flags: Iterable[str] = ...) -> Operator:
     """A matrix as an operator, with flags that the caller vouches for."""
 
-def describe(a: Any) -> Described:
+def describe(a: Any) -> HeldDescriptor:
     """The C layout of an operator."""
 
 def det(x: ArrayLike) -> Tensor:
@@ -2629,7 +2629,7 @@ def trunc(x: ArrayLike) -> Tensor:
 def truncate(s: Any, k: int) -> SpectralOperator:
     """The k values of largest magnitude of a SpectralOperator, or of the spectrum of an operator."""
 
-def undescribe(d: Described | TessOperatorDesc) -> Operator:
+def undescribe(d: HeldDescriptor | TessOperatorDesc) -> Operator:
     """The operator that a descriptor tells of, with copies of its tensors."""
 
 def unfold(

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.lang.shapes import trace
-from tessera.ops.key_uses import Use, recording
+from tessera.ops.key_uses import KeyUse, recording
 
 
 @dataclass(frozen=True)
 class Seeds:
     """The uses of keys in a program, in order; str() is a list."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[KeyUse, ...]
 
-    def __iter__(self) -> Iterator[Use]:
+    def __iter__(self) -> Iterator[KeyUse]:
         return iter(self.uses)
 
     def __len__(self) -> int:
@@ -28,7 +28,7 @@ class Seeds:
 
 def seeds(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Seeds:
     """The keys that f draws from, for tensors or types as arguments: how each came to be, and the line."""
-    record: list[Use] = []
+    record: list[KeyUse] = []
     with recording(record):
         trace(f, *types, **kwargs)
     return Seeds(tuple(record))

@@ -12,7 +12,7 @@ import numpy as np
 
 from tessera.checks.faults import edges
 from tessera.checks.findings import Finding, Report, Verdict
-from tessera.checks.numerics import Analysis, Bound, analyse, check_numerics
+from tessera.checks.numerics import Analysis, ErrorBound, analyse, check_numerics
 from tessera.checks.specialise import specialise
 from tessera.core import tree
 from tessera.core.dims import substitute
@@ -115,10 +115,10 @@ class Verified:
                     f"verify.numerics: bounds are given for {n!r}, expected names among {', '.join(names)}"
                 )
 
-    def _range(self, name: str) -> Bound:
+    def _range(self, name: str) -> ErrorBound:
         found = self._ranges.get(name) or self._ranges.get(name.partition(".")[0])
         lo, hi = found or self._ranges.get("", (-np.inf, np.inf))
-        return Bound(float(lo), float(hi))
+        return ErrorBound(float(lo), float(hi))
 
     def _kernels(self, kernels: Sequence[Checked]) -> Iterator[Verdict]:
         for k, found, _, _ in kernels:
@@ -137,7 +137,7 @@ class Verified:
         return getattr(self.function, name)
 
 
-def _demand_within(name: str, v: Value, b: Bound) -> None:
+def _demand_within(name: str, v: Value, b: ErrorBound) -> None:
     x = host_data(v)
     wide = np.abs(x) if x.dtype.kind == "c" else x.astype(np.float64)
     bad = ~((wide >= b.lo) & (wide <= b.hi))
@@ -174,7 +174,9 @@ class _Launched:
 class _Chain:
     """The launches of a program, on bounds and on numbers."""
 
-    def __init__(self, program: Program, sizes: Mapping[str, int], within: Callable[[str], Bound]):
+    def __init__(
+        self, program: Program, sizes: Mapping[str, int], within: Callable[[str], ErrorBound]
+    ):
         self.program, self.within = program, within
         self.sizes = sizes
         self.launches: list[_Launched] = []
@@ -211,7 +213,7 @@ class _Chain:
         out = [a.verdict(found.get(i, ())) for i, a in enumerate(analyses)]
         return out + [Verdict("numerics", n, unproved=("runs on the host",)) for n in self.hosted]
 
-    def bounds(self) -> dict[str, Bound]:
+    def bounds(self) -> dict[str, ErrorBound]:
         """What is known of the inputs."""
         constants = {n: _bound_of(x) for n, x in _constants(self.program).items()}
         floats = [n for n in self.program.inputs if self.program.buffers[n].type.dtype.kind in "fc"]
@@ -225,7 +227,7 @@ class _Chain:
         for n in self.program.inputs:
             t, b = self.program.buffers[n].type, self.within(n)
             shape = tuple(int(substitute(s, self.sizes)) for s in t.shape)
-            b = b if t.dtype.kind in "fc" else Bound(0.0, 1.0)
+            b = b if t.dtype.kind in "fc" else ErrorBound(0.0, 1.0)
             tensors.append((shape, t.dtype.real, b.lo, b.hi))
         for label, data in edges(tensors):
             buffers = dict(zip(self.program.inputs, data, strict=True)) | _constants(self.program)
@@ -271,7 +273,7 @@ def _constants(program: Program) -> dict[str, Any]:
     return out
 
 
-def _bound_of(x: Any) -> Bound:
+def _bound_of(x: Any) -> ErrorBound:
     wide = np.asarray(x).astype(np.float64) if x.dtype.kind != "c" else np.abs(x).astype(np.float64)
     low = float(wide.min()) if x.dtype.kind != "c" else -float(wide.max())
-    return Bound(low, float(wide.max()))
+    return ErrorBound(low, float(wide.max()))

@@ -173,7 +173,7 @@ def agreeing(op: str, branches: Sequence[Callable[..., Any]], operands: Sequence
 # Loops: what goes round must keep its type ------------------------------------------------------
 
 
-class _Carry:
+class _InitialCarry:
     """The initial carry; a Python number in it takes the dtype that the body gives."""
 
     def __init__(self, op: str, init: Tree):
@@ -287,7 +287,7 @@ def _loop(
     op: str = "while_loop",
     **p: Any,
 ) -> Tree:
-    carry = _Carry(op, init)
+    carry = _InitialCarry(op, init)
     s = carry.structure
 
     def traced() -> tuple[Traced, tree.Structure]:
@@ -429,7 +429,7 @@ def _scanned(
     rows, s = _leaves(op, "xs", xs)
     n = _length(rows, s, length)
     slices = [v.type.with_shape(v.shape[1:]) for v in rows]
-    carry = _Carry(op, init)
+    carry = _InitialCarry(op, init)
 
     def traced() -> tuple[Traced, tree.Structure]:
         t = _region(op, f, name, [*carry.types, *slices], carry.structure, s)

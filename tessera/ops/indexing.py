@@ -28,7 +28,7 @@ from tessera.ops.shape import flip, pad, reshape, slice_, transpose
 
 
 @dataclass(frozen=True)
-class Cut:
+class AxisCut:
     """An axis cut by a slice or, when it is dropped, by a number.
 
     With `reverse` the axis is flipped first; start, stop and step are then counted from its end.
@@ -51,7 +51,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Pick:
+class AxisPick:
     """An axis of x, or a new one (for a mask of no axes), taken at the places of an index tensor."""
 
     size: Size
@@ -67,7 +67,7 @@ class Gap:
     """A '...' that stands for no axes; it still parts the picks on its two sides."""
 
 
-Part = Cut | Pick | New | Gap
+Part = AxisCut | AxisPick | New | Gap
 _NEW, _GAP, _WHOLE = New(), Gap(), builtins.slice(None)
 _UPDATES = {"add": add, "multiply": mul, "max": maximum, "min": minimum}
 _SCATTERS = {
@@ -89,7 +89,7 @@ def index(x: Value, key: Any) -> Value:
             pass  # what follows says what is wrong with the key
     parts = _parse(x, key)
     y = _cut(x, parts)
-    picks = [p for p in parts if isinstance(p, Pick)]
+    picks = [p for p in parts if isinstance(p, AxisPick)]
     if not picks:
         return y
     indices = together("index", [p.index for p in picks])
@@ -105,7 +105,7 @@ def update(x: Value, key: Any, value: ArrayLike, how: str) -> Value:
     if mask is not None and np.ndim(value) <= x.ndim - mask.ndim:
         return _masked(x, mask, value, how)
     parts = _parse(x, key)
-    picks = [p for p in parts if isinstance(p, Pick)]
+    picks = [p for p in parts if isinstance(p, AxisPick)]
     if not picks:
         return _paste(x, parts, fitting(f"at.{how}", x, value, _cut_shape(parts)), how)
     y = _cut(x, parts)
@@ -195,31 +195,31 @@ def _parts(x: Value, axis: int, k: Any) -> list[Part]:
         return [_number_part(x, axis, k)]
     if k.dtype.kind == "b":
         return _mask_parts(x, axis, k)
-    return [Pick(x.shape[axis], in_bounds("index", k, x, axis))]
+    return [AxisPick(x.shape[axis], in_bounds("index", k, x, axis))]
 
 
-def _number_part(x: Value, axis: int, k: Size) -> Cut:
+def _number_part(x: Value, axis: int, k: Size) -> AxisCut:
     n = x.shape[axis]
     at = k + n if _negative(k) else k
     if isinstance(n, int) and isinstance(at, int) and 0 <= at < n:
-        return Cut(n, at, at + 1, dropped=True)
+        return AxisCut(n, at, at + 1, dropped=True)
     why = f"index: {k} along axis {axis} of {x.type}"
     if not (require("at_least", at, 0, why) and require("at_least", n, at + 1, why)):
         raise AxisError(
             f"index: {k} is out of range for axis {axis} of {x.type}"
             + (f", which has size {n}; use {-n} to {n - 1}" if n else ", which has size 0")
         )
-    return Cut(n, at, at + 1, dropped=True)
+    return AxisCut(n, at, at + 1, dropped=True)
 
 
 def _negative(k: Size) -> bool:
     return k < 0 if isinstance(k, int) else bounds(k)[1] < 0
 
 
-def _slice_part(x: Value, axis: int, s: builtins.slice) -> Cut:
+def _slice_part(x: Value, axis: int, s: builtins.slice) -> AxisCut:
     n = x.shape[axis]
     if s == _WHOLE:
-        return Cut(n, 0, n)
+        return AxisCut(n, 0, n)
     start, stop, step = (_bound(x, axis, b) for b in (s.start, s.stop, s.step))
     if isinstance(step, Dim) or step == 0:
         raise AxisError(f"index: the step of a slice of axis {axis} of {x.type} is {step}")
@@ -232,7 +232,7 @@ def _slice_part(x: Value, axis: int, s: builtins.slice) -> Cut:
         start, stop = n - 1 - start, n - 1 - stop
     if isinstance(start, int) and isinstance(stop, int):
         stop = builtins.max(start, stop)
-    return Cut(n, start, stop, builtins.abs(step), reverse=step < 0)
+    return AxisCut(n, start, stop, builtins.abs(step), reverse=step < 0)
 
 
 def _bound(x: Value, axis: int, b: Any) -> Size | None:
@@ -279,9 +279,9 @@ def _mask_parts(x: Value, axis: int, given: Value) -> list[Part]:
         )
     _check_mask(x, axis, mask)
     if mask.ndim == 0:
-        return [Pick(1, concrete(np.flatnonzero(host_data(mask)), i64), new=True)]
+        return [AxisPick(1, concrete(np.flatnonzero(host_data(mask)), i64), new=True)]
     places = np.nonzero(host_data(mask))
-    return [Pick(x.shape[axis + i], concrete(p, i64)) for i, p in enumerate(places)]
+    return [AxisPick(x.shape[axis + i], concrete(p, i64)) for i, p in enumerate(places)]
 
 
 # Cuts
@@ -291,19 +291,19 @@ def _cut_shape(parts: Sequence[Part]) -> Shape:
     """The shape that the cuts leave: picked axes whole, new ones of size 1."""
     out: list[Size] = []
     for p in parts:
-        if isinstance(p, Cut):
+        if isinstance(p, AxisCut):
             out += [] if p.dropped else [p.count]
         elif not isinstance(p, Gap):
-            out.append(p.size if isinstance(p, Pick) else 1)
+            out.append(p.size if isinstance(p, AxisPick) else 1)
     return tuple(out)
 
 
-def _cuts(parts: Sequence[Part]) -> list[Cut]:
+def _cuts(parts: Sequence[Part]) -> list[AxisCut]:
     """One cut per axis of x."""
     return [
-        Cut(p.size, 0, p.size) if isinstance(p, Pick) else p
+        AxisCut(p.size, 0, p.size) if isinstance(p, AxisPick) else p
         for p in parts
-        if isinstance(p, Cut) or (isinstance(p, Pick) and not p.new)
+        if isinstance(p, AxisCut) or (isinstance(p, AxisPick) and not p.new)
     ]
 
 
@@ -348,7 +348,7 @@ def _paste(x: Value, parts: Sequence[Part], value: Value, how: str) -> Value:
     return where(here, pad.bind(v, full_of((), 0, v.dtype), **ends), x)
 
 
-def _forward_start(c: Cut) -> Size:
+def _forward_start(c: AxisCut) -> Size:
     return c.size - 1 - c.start - (c.count - 1) * c.step if c.reverse else c.start
 
 
@@ -357,15 +357,17 @@ def _forward_start(c: Cut) -> Size:
 
 def _pick_axes(parts: Sequence[Part]) -> tuple[int, ...]:
     """The axes of _cut(x) that the picks index."""
-    left = [p for p in parts if not (isinstance(p, Gap) or (isinstance(p, Cut) and p.dropped))]
-    return tuple(i for i, p in enumerate(left) if isinstance(p, Pick))
+    left = [p for p in parts if not (isinstance(p, Gap) or (isinstance(p, AxisCut) and p.dropped))]
+    return tuple(i for i, p in enumerate(left) if isinstance(p, AxisPick))
 
 
 def _placement(parts: Sequence[Part], rank: int, total: int) -> tuple[int, ...]:
     """The order of the axes of a gather in the result: in place of the picks when they (and numbers
     beside them) are next to each other, in front otherwise."""
     advanced = [
-        i for i, p in enumerate(parts) if isinstance(p, Pick) or (isinstance(p, Cut) and p.dropped)
+        i
+        for i, p in enumerate(parts)
+        if isinstance(p, AxisPick) or (isinstance(p, AxisCut) and p.dropped)
     ]
     apart = advanced[-1] - advanced[0] >= len(advanced)
     before = 0 if apart else len(_cut_shape(parts[: advanced[0]]))

@@ -18,7 +18,7 @@ _DEEPEST = 8  # nodes between a key and what it was picked from
 
 
 @dataclass(frozen=True)
-class Use:
+class KeyUse:
     """A use of a key: by which op, how the key came to be, and where."""
 
     op: str
@@ -36,7 +36,7 @@ class _Uses(threading.local):
     places: dict[Any, tuple[str, Location | None]]
     kept: list[Value]  # whose identities are in `places`
     own: bool = False  # whether Tessera draws for itself
-    record: list[Use] | None = None  # of a block of recording()
+    record: list[KeyUse] | None = None  # of a block of recording()
 
 
 _USES = _Uses()
@@ -47,7 +47,7 @@ def own_draws() -> AbstractContextManager[None]:
     return held(_USES, "own", True)
 
 
-def recording(record: list[Use]) -> AbstractContextManager[None]:
+def recording(record: list[KeyUse]) -> AbstractContextManager[None]:
     """Note every use of a key in a block."""
     return held(_USES, "record", record)
 
@@ -78,7 +78,7 @@ def note_use(op: str, key: Value, purpose: str, draw: int) -> None:
     """Refuse a second draw of the same numbers from a key, in a block of ts.checked()."""
     block, record = checked_block(), _USES.record
     if record is not None and not _USES.own:
-        record.append(Use(op, origin(key), caller()))
+        record.append(KeyUse(op, origin(key), caller()))
     if block is None or _USES.own:
         return
     if _USES.block is not block:

@@ -28,7 +28,7 @@ class Backward:
 
 
 @dataclass(frozen=True)
-class Forward:
+class TangentKernel:
     """The kernel that pushes tangents: it takes operands, and tangents of some of them."""
 
     program: str
@@ -36,7 +36,7 @@ class Forward:
     results: tuple[int | None, ...]  # for each result of the kernel, which one here is its tangent
 
 
-class Engine(Protocol):
+class TileEngine(Protocol):
     """What knows Tile IR."""
 
     def types(self, program: str, operands: Types) -> Sequence[TensorType]:
@@ -50,7 +50,7 @@ class Engine(Protocol):
     ) -> Backward:
         """The gradients of the wanted operands from the cotangents that are given."""
 
-    def forward(self, program: str, count: int, moved: Sequence[bool]) -> Forward:
+    def forward(self, program: str, count: int, moved: Sequence[bool]) -> TangentKernel:
         """The tangents of the results from those of the moved ones of `count` operands."""
 
     def updated(self, program: str, count: int) -> Sequence[int]:
@@ -60,12 +60,12 @@ class Engine(Protocol):
         """Which results a kernel loads too: their cotangents matter even where they are 0."""
 
 
-ENGINE: Provided[Callable[[], Engine]] = Provided(
+ENGINE: Provided[Callable[[], TileEngine]] = Provided(
     "tile engine", "what reads and runs Tile IR inside a graph, found when a kernel is first met"
 )
 
 
-def engine() -> Engine:
+def engine() -> TileEngine:
     """What reads and runs Tile IR."""
     return ENGINE.get()()
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-from tessera.plan.cost import Group, collective_time, product_time, send_time, stream_time
+from tessera.plan.cost import DeviceGroup, collective_time, product_time, send_time, stream_time
 from tessera.plan.machine import Machine
-from tessera.plan.model import WIDTH, Cut, Layer, Transformer
+from tessera.plan.model import WIDTH, Layer, LayerCut, Transformer
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
 RECOMPUTE = ("none", "full")
@@ -95,7 +95,7 @@ def layer_costs(model: Transformer, machine: Machine, c: Choice) -> tuple[LayerC
     """The cost of every layer; `c` without what layers do not depend on."""
     made: dict[Layer, LayerCost] = {}
     found = []
-    for layer in model.on_device(Cut(c.tp, c.ep, c.micro, c.sequence and c.tp > 1)):
+    for layer in model.on_device(LayerCut(c.tp, c.ep, c.micro, c.sequence and c.tp > 1)):
         key = _nameless(layer)
         if key not in made:
             made[key] = _cost(layer, model, machine, c)
@@ -112,11 +112,14 @@ def _cost(layer: Layer, model: Transformer, machine: Machine, c: Choice) -> Laye
     compute = sum(product_time(p, device, model.dtype) for p in layer.products)
     compute += stream_time(layer.traffic, device)
     # all_reduce, or reduce_scatter and all_gather along the sequence: the same bytes
-    one = collective_time("all_reduce", layer.reduced, Group(c.tp), machine)
-    sent = collective_time("all_to_all", layer.dispatched / c.tp, Group(c.ep, c.tp), machine)
+    one = collective_time("all_reduce", layer.reduced, DeviceGroup(c.tp), machine)
+    sent = collective_time("all_to_all", layer.dispatched / c.tp, DeviceGroup(c.ep, c.tp), machine)
     inner = layer.reductions * one + 2 * sent
     passes = 2 if c.recompute == "full" else 1
-    held = ((layer.params, Group(c.dp, c.tp)), (layer.experts, Group(c.dp // c.ep, c.tp * c.ep)))
+    held = (
+        (layer.params, DeviceGroup(c.dp, c.tp)),
+        (layer.experts, DeviceGroup(c.dp // c.ep, c.tp * c.ep)),
+    )
     gathered = sum(collective_time("all_gather", n * WIDTH, g, machine) for n, g in held)
     scattered = sum(collective_time("reduce_scatter", n * WIDTH, g, machine) for n, g in held)
     return LayerCost(layer, compute, inner, inner * passes, gathered if c.zero == 3 else 0.0,
@@ -127,7 +130,7 @@ def _cost(layer: Layer, model: Transformer, machine: Machine, c: Choice) -> Laye
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """A part of the model on one device of the pipeline."""
 
     first: int  # layers first to last - 1
@@ -144,10 +147,10 @@ class Stage:
         return self.forward + self.backward
 
 
-def stage_of(costs: tuple[LayerCost, ...], first: int, last: int, c: Choice) -> Stage:
+def stage_of(costs: tuple[LayerCost, ...], first: int, last: int, c: Choice) -> PipelineStage:
     """The stage of layers first to last - 1."""
     mine, full = costs[first:last], c.recompute == "full"
-    return Stage(
+    return PipelineStage(
         first, last,
         sum(x.forward(c.overlap) for x in mine),
         sum(x.backward(full, c.overlap) for x in mine),
@@ -168,7 +171,7 @@ def layer_times(costs: tuple[LayerCost, ...], c: Choice) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Bytes on the fullest device."""
 
     params: float
@@ -192,7 +195,7 @@ class Memory:
         return f"{self.total / size:.1f} {unit} = {listed}"
 
 
-def memory_of(stages: list[Stage], in_flight: float, c: Choice) -> Memory:
+def memory_of(stages: list[PipelineStage], in_flight: float, c: Choice) -> MemoryUse:
     """The memory of a device that holds these stages, with activations of `in_flight`
     microbatches of each.
     """
@@ -205,10 +208,10 @@ def memory_of(stages: list[Stage], in_flight: float, c: Choice) -> Memory:
     )
     kept = sum(s.kept for s in stages) / len(stages) * in_flight
     working = max(s.working for s in stages)
-    return Memory(held, cut[1] * GRADIENT, cut[0] * STATE, kept + working, BUFFERS)
+    return MemoryUse(held, cut[1] * GRADIENT, cut[0] * STATE, kept + working, BUFFERS)
 
 
-def _layers(stages: list[Stage]) -> int:
+def _layers(stages: list[PipelineStage]) -> int:
     return sum(s.last - s.first for s in stages)
 
 
@@ -237,7 +240,7 @@ class Finish:
 
 def finish_of(params: float, experts: float, machine: Machine, c: Choice) -> Finish:
     """What follows the backward passes on a device with these parameters."""
-    both = ((params, Group(c.dp, c.tp)), (experts, Group(c.dp // c.ep, c.tp * c.ep)))
+    both = ((params, DeviceGroup(c.dp, c.tp)), (experts, DeviceGroup(c.dp // c.ep, c.tp * c.ep)))
     reduce = gather = 0.0
     how = "all_reduce" if c.zero < 2 else "reduce_scatter"
     for n, group in both:
@@ -258,4 +261,4 @@ def hop(model: Transformer, machine: Machine, c: Choice) -> float:
     over = send_time(nbytes, c.tp * c.dp, machine)
     if c.sequence or c.tp == 1:
         return over
-    return over + collective_time("all_gather", nbytes * c.tp, Group(c.tp), machine)
+    return over + collective_time("all_gather", nbytes * c.tp, DeviceGroup(c.tp), machine)

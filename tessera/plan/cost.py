@@ -16,7 +16,7 @@ RAMP = 96  # elements of a sum that filling and draining the pipeline of a tile 
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProducts:
     """`count` products (m, k) by (k, n)."""
 
     m: float
@@ -34,7 +34,9 @@ class Product:
         return (self.m * self.k + self.k * self.n + self.m * self.n) * self.count * width
 
 
-def product_time(p: Product, device: Accelerator, dtype: str = "bf16", width: float = 2) -> float:
+def product_time(
+    p: MatrixProducts, device: Accelerator, dtype: str = "bf16", width: float = 2
+) -> float:
     """Seconds of a product: the roofline, with the share of the peak that its tiles keep busy."""
     if min(p.m, p.n, p.k, p.count) <= 0:
         return 0.0
@@ -44,7 +46,7 @@ def product_time(p: Product, device: Accelerator, dtype: str = "bf16", width: fl
     return max(compute, stream_time(p.bytes(width), device)) + device.launch
 
 
-def _busy(p: Product, rows: int, columns: int, units: int) -> float:
+def _busy(p: MatrixProducts, rows: int, columns: int, units: int) -> float:
     """The share of multiprocessors that do useful work; half of an unfinished last wave is idle."""
     tiles = math.ceil(p.m / rows) * math.ceil(p.n / columns) * p.count
     waves = tiles / units
@@ -64,14 +66,14 @@ def stream_time(nbytes: float, device: Accelerator) -> float:
 
 
 @dataclass(frozen=True)
-class Group:
+class DeviceGroup:
     """Devices that take part in a collective: `size` of them, `stride` apart in the order of the machine."""
 
     size: int
     stride: int = 1
 
 
-def spans(group: Group, machine: Machine) -> Iterator[tuple[int, Link]]:
+def spans(group: DeviceGroup, machine: Machine) -> Iterator[tuple[int, Link]]:
     """How many members of a group each level joins, with its link; levels that join one are left out."""
     below, left = 1, group.size
     for i, level in enumerate(machine.levels):
@@ -87,7 +89,7 @@ def spans(group: Group, machine: Machine) -> Iterator[tuple[int, Link]]:
         below = above
 
 
-def collective_time(kind: str, nbytes: float, group: Group, machine: Machine) -> float:
+def collective_time(kind: str, nbytes: float, group: DeviceGroup, machine: Machine) -> float:
     """Seconds of a collective over a group, where each member holds `nbytes` of the whole tensor.
 
     all_reduce, all_gather, reduce_scatter and broadcast take the whole tensor's bytes, all_to_all those

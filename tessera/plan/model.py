@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from tessera.core.errors import OperandError, located
-from tessera.plan.cost import Product
+from tessera.plan.cost import MatrixProducts
 
 WIDTH = 2  # bytes of a parameter or an activation in 16 bits
 
 
 @dataclass(frozen=True)
-class Cut:
+class LayerCut:
     """How a layer is divided: over tp and ep devices, for `micro` sequences at a time."""
 
     tp: int = 1
@@ -36,7 +36,7 @@ class Layer:
     name: str
     params: float  # parameters that it holds, apart from experts
     experts: float = 0.0  # parameters of experts that it holds
-    products: tuple[Product, ...] = ()
+    products: tuple[MatrixProducts, ...] = ()
     traffic: float = 0.0  # bytes that kernels other than products read and write
     kept: float = 0.0  # bytes kept for the backward pass
     entry: float = 0.0  # bytes that recomputation keeps: the input
@@ -108,14 +108,14 @@ class Transformer:
     @cached_property
     def params(self) -> float:
         """All parameters."""
-        made = self.on_device(Cut(ep=1))
+        made = self.on_device(LayerCut(ep=1))
         return sum(layer.params + layer.experts for layer in made)
 
     def flops(self, sequences: int, passes: float = 3) -> float:
         """Operations of products for a batch; a training step has 3 passes, 4 with recomputation."""
-        return passes * sequences * sum(layer.flops for layer in self.on_device(Cut()))
+        return passes * sequences * sum(layer.flops for layer in self.on_device(LayerCut()))
 
-    def on_device(self, cut: Cut) -> tuple[Layer, ...]:
+    def on_device(self, cut: LayerCut) -> tuple[Layer, ...]:
         """The layers as one device sees them: the embedding, the blocks and the head."""
         first, last = self._embedding(cut), self._head(cut)
         kinds = [self._block(cut, 0), self._block(cut, self.window)]
@@ -124,7 +124,7 @@ class Transformer:
 
     # Layers ---------------------------------------------------------------------------------------
 
-    def _embedding(self, c: Cut) -> Layer:
+    def _embedding(self, c: LayerCut) -> Layer:
         rows = c.micro * self.length
         params = self.vocabulary * self.width / c.tp
         params += self.length * self.width if self.positions else 0
@@ -132,27 +132,27 @@ class Transformer:
         return Layer("embedding", params, traffic=3 * out, kept=0, entry=0, working=out, reduced=out,
                      reductions=1, again=False)  # fmt: skip
 
-    def _head(self, c: Cut) -> Layer:
+    def _head(self, c: LayerCut) -> Layer:
         rows = c.micro * self.length
         wide = self.vocabulary / c.tp
         params = (0 if self.tied else self.vocabulary * self.width / c.tp) + self.width
         logits = rows * wide
         x = rows * self.width * WIDTH / (c.tp if c.sequence else 1)
         # 16-bit logits, cast to f32, maximum, exponential, sum, division
-        return Layer("head", params, products=(Product(rows, wide, self.width),), traffic=logits * 18 + 2 * x,
+        return Layer("head", params, products=(MatrixProducts(rows, wide, self.width),), traffic=logits * 18 + 2 * x,
                      kept=logits * 4 + 2 * x, entry=x, working=logits * 8, reduced=rows * 8,
                      reductions=2, again=False)  # fmt: skip
 
-    def _block(self, c: Cut, window: int) -> Layer:
+    def _block(self, c: LayerCut, window: int) -> Layer:
         rows = c.micro * self.length
         whole = rows * self.width * WIDTH / (c.tp if c.sequence else 1)  # what tp does not cut
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         seen = min(window or self.length, self.length)
         heads = self.heads / c.tp
         products = [
-            Product(rows, (q + 2 * kv) / c.tp, self.width),
+            MatrixProducts(rows, (q + 2 * kv) / c.tp, self.width),
             *self._attention(c, seen, heads),
-            Product(rows, self.width, q / c.tp),
+            MatrixProducts(rows, self.width, q / c.tp),
             *self._feed_forward(c),
         ]
         moe = self.experts > 0
@@ -177,33 +177,33 @@ class Transformer:
             rows * self.width * WIDTH, 2, routed if c.ep > 1 else 0.0,
         )  # fmt: skip
 
-    def _attention(self, c: Cut, seen: int, heads: float) -> list[Product]:
+    def _attention(self, c: LayerCut, seen: int, heads: float) -> list[MatrixProducts]:
         half = (
             0.5 if self.flash and seen == self.length else 1.0
         )  # causal tiles above the diagonal are skipped
         count = c.micro * heads
         return [
-            Product(self.length, seen * half, self.head_dim, count),
-            Product(self.length, self.head_dim, seen * half, count),
+            MatrixProducts(self.length, seen * half, self.head_dim, count),
+            MatrixProducts(self.length, self.head_dim, seen * half, count),
         ]
 
-    def _feed_forward(self, c: Cut) -> list[Product]:
+    def _feed_forward(self, c: LayerCut) -> list[MatrixProducts]:
         up = self.hidden * (2 if self.gated else 1) / c.tp
         down = self.hidden / c.tp
         rows = c.micro * self.length
         if not self.experts:
-            return [Product(rows, up, self.width), Product(rows, self.width, down)]
+            return [MatrixProducts(rows, up, self.width), MatrixProducts(rows, self.width, down)]
         mine = math.ceil(self.experts / c.ep)
         each = (
             rows * self.chosen * c.ep / self.experts
         )  # rows of an expert, from all devices of its group
         return [
-            Product(rows, self.experts, self.width),
-            Product(each, up, self.width, mine),
-            Product(each, self.width, down, mine),
+            MatrixProducts(rows, self.experts, self.width),
+            MatrixProducts(each, up, self.width, mine),
+            MatrixProducts(each, self.width, down, mine),
         ]
 
-    def _params(self, c: Cut) -> tuple[float, float]:
+    def _params(self, c: LayerCut) -> tuple[float, float]:
         w, q, kv = self.width, self.heads * self.head_dim, self.kv_heads * self.head_dim
         up = 2 if self.gated else 1
         attention = w * (q + 2 * kv) + q * w

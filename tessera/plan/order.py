@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Task(NamedTuple):
+class MicrobatchTask(NamedTuple):
     """A pass of one microbatch through one part of the model; parts are numbered along the model."""
 
     back: bool
@@ -17,7 +17,7 @@ class Task(NamedTuple):
 
 def order_of(
     schedule: str, position: int, devices: int, microbatches: int, chunks: int
-) -> list[Task]:
+) -> list[MicrobatchTask]:
     """The tasks of the device at a position of the pipeline, in the order in which it runs them."""
     if schedule == "gpipe":
         ahead = microbatches * chunks
@@ -34,7 +34,7 @@ def order_of(
     return made + back[count - ahead :]
 
 
-def _task(back: bool, k: int, position: int, devices: int, chunks: int) -> Task:
+def _task(back: bool, k: int, position: int, devices: int, chunks: int) -> MicrobatchTask:
     """The k-th pass: microbatches go through the parts of a device in groups of as many as there are
     devices.
     """
@@ -42,5 +42,5 @@ def _task(back: bool, k: int, position: int, devices: int, chunks: int) -> Task:
     chunk, micro = divmod(inside, devices)
     chunk = chunks - 1 - chunk if back else chunk
     if chunks == 1:
-        return Task(back, k, position)
-    return Task(back, group * devices + micro, chunk * devices + position)
+        return MicrobatchTask(back, k, position)
+    return MicrobatchTask(back, group * devices + micro, chunk * devices + position)

@@ -9,7 +9,7 @@ from html import escape
 from tessera.plan.choice import Choice
 from tessera.plan.machine import Machine
 from tessera.plan.model import Transformer
-from tessera.plan.simulate import Span, simulate
+from tessera.plan.simulate import DeviceSpan, simulate
 
 # Colours by Okabe and Ito, as in the inspector.
 COLOURS = {
@@ -94,7 +94,7 @@ def _timeline(
     return made, 20 + c.pp * ROW
 
 
-def _legend(spans: tuple[Span, ...], y: float) -> Iterator[str]:
+def _legend(spans: tuple[DeviceSpan, ...], y: float) -> Iterator[str]:
     x = 480.0
     for name in dict.fromkeys(s.what for s in spans):
         yield _box(x, y - 9, 10, 10, COLOURS[name], name)

@@ -8,9 +8,9 @@ from tessera.core.errors import OperandError
 from tessera.plan.choice import GRADIENT, Choice, layer_costs
 from tessera.plan.machine import Machine
 from tessera.plan.model import WIDTH, Layer, Transformer
-from tessera.plan.search import Found, search
+from tessera.plan.search import FoundPlan, search
 from tessera.plan.simulate import of_layers, stages_of
-from tessera.plan.value import Collective, Plan
+from tessera.plan.value import Plan, PlannedCollective
 
 TOKENS = 2**22  # tokens of a batch unless given, about as many as GPT-3 was trained with
 
@@ -41,7 +41,7 @@ def plan_model(model: Transformer, machine: Machine, batch: int | None = None) -
 
 def collectives_of(
     model: Transformer, machine: Machine, c: Choice, batch: int
-) -> tuple[Collective, ...]:
+) -> tuple[PlannedCollective, ...]:
     """The collectives of a step on the busiest device of each kind."""
     m = c.microbatches(batch)
     stages = stages_of(model, machine, c, m)
@@ -51,7 +51,7 @@ def collectives_of(
     most = max(groups, key=lambda g: sum(s.params + s.experts for s in g))
     mine = [x.layer for s in most for x in costs[s.first : s.last]]
     again = 2 if c.recompute == "full" else 1
-    made: list[Collective] = []
+    made: list[PlannedCollective] = []
     ring = 2 * (c.tp - 1) / c.tp
     inner = [(x.reductions, x.reduced, 1 + (again if x.again else 1)) for x in mine]
     if c.tp > 1:
@@ -69,12 +69,12 @@ def collectives_of(
     return tuple(x for x in made if x.count)
 
 
-def _made(kind: str, axis: str, times: int, each: list[tuple[int, float]]) -> Collective:
+def _made(kind: str, axis: str, times: int, each: list[tuple[int, float]]) -> PlannedCollective:
     count = sum(n for n, _ in each) * times
-    return Collective(kind, axis, count, round(sum(n * b for n, b in each) * times))
+    return PlannedCollective(kind, axis, count, round(sum(n * b for n, b in each) * times))
 
 
-def _of_dp(mine: list[Layer], c: Choice, m: int) -> list[Collective]:
+def _of_dp(mine: list[Layer], c: Choice, m: int) -> list[PlannedCollective]:
     """Gradients and parameters over dp, one collective a layer."""
     part = (c.dp - 1) / c.dp
     held = [x.params + x.experts for x in mine]
@@ -90,7 +90,7 @@ def _of_dp(mine: list[Layer], c: Choice, m: int) -> list[Collective]:
     return made
 
 
-def reasons(found: Found, machine: Machine) -> tuple[str, ...]:
+def reasons(found: FoundPlan, machine: Machine) -> tuple[str, ...]:
     """Why this choice and not another."""
     made = [f"it has the shortest simulated step of {found.considered} layouts"]
     made += [f"{count} layouts were dropped: each {why}" for why, count in found.refused]

@@ -41,7 +41,7 @@ class Priced:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPlan:
     """What a search found."""
 
     choice: Choice
@@ -107,7 +107,7 @@ def price(model: Transformer, machine: Machine, c: Choice, batch: int) -> Priced
     return Priced(c, seconds, memory_of([part], in_flight(c, 0, m), c).total)
 
 
-def search(model: Transformer, machine: Machine, batch: int) -> Found:
+def search(model: Transformer, machine: Machine, batch: int) -> FoundPlan:
     """The layout with the shortest simulated step among those that fit."""
     priced: list[Priced] = []
     refused: Counter[str] = Counter()
@@ -140,7 +140,7 @@ def search(model: Transformer, machine: Machine, batch: int) -> Found:
     tried.sort(key=lambda x: (x[1].step, str(x[0])))
     best, simulation = tried[0]
     runners = tuple((c, s.step) for c, s in tried[1:])
-    return Found(
+    return FoundPlan(
         best,
         simulation,
         considered,

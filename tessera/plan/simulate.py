@@ -13,8 +13,8 @@ from tessera.core.errors import OperandError, OutOfMemoryError
 from tessera.plan.choice import (
     Choice,
     LayerCost,
-    Memory,
-    Stage,
+    MemoryUse,
+    PipelineStage,
     finish_of,
     hop,
     in_flight,
@@ -25,12 +25,12 @@ from tessera.plan.choice import (
 )
 from tessera.plan.machine import Machine
 from tessera.plan.model import WIDTH, Transformer
-from tessera.plan.order import Task, order_of
+from tessera.plan.order import MicrobatchTask, order_of
 from tessera.plan.stages import cut_stages
 
 
 @dataclass(frozen=True)
-class Span:
+class DeviceSpan:
     """What a device did from one time to another."""
 
     device: int
@@ -51,20 +51,20 @@ class Simulation:
     pipeline: float  # seconds until the last backward pass
     bubble: float  # the share of the pipeline's time in which a device waits, on average
     busy: tuple[float, ...]  # seconds of passes on each device
-    memory: tuple[Memory, ...]
+    memory: tuple[MemoryUse, ...]
     sent: float  # bytes that the fullest link between stages carries
     link_use: float  # the share of the step in which that link is busy
-    timeline: tuple[Span, ...] = field(default=(), repr=False)
+    timeline: tuple[DeviceSpan, ...] = field(default=(), repr=False)
 
     @property
-    def peak(self) -> Memory:
+    def peak(self) -> MemoryUse:
         """The memory of the fullest device."""
         return max(self.memory, key=lambda m: m.total)
 
 
 @dataclass
 class _Device:
-    order: list[Task]
+    order: list[MicrobatchTask]
     at: int = 0
     free: float = 0.0
     link: float = 0.0  # when what it sends is gone
@@ -77,18 +77,20 @@ class _Device:
 class _StepRun:
     """The events of one step."""
 
-    def __init__(self, c: Choice, stages: list[Stage], microbatches: int, wait: float, keep: bool):
+    def __init__(
+        self, c: Choice, stages: list[PipelineStage], microbatches: int, wait: float, keep: bool
+    ):
         self.c, self.stages, self.wait = c, stages, wait
         self.devices = [
             _Device(order_of(c.schedule, i, c.pp, microbatches, c.chunks)) for i in range(c.pp)
         ]
-        self.arrived: dict[Task, float] = {}
+        self.arrived: dict[MicrobatchTask, float] = {}
         self.events: list[tuple[float, int]] = []
-        self.spans: list[Span] = []
+        self.spans: list[DeviceSpan] = []
         self.keep = keep
         first = c.pp * c.chunks
         for m in range(microbatches):
-            self.arrived[Task(False, m, 0)] = 0.0
+            self.arrived[MicrobatchTask(False, m, 0)] = 0.0
         self.last = first - 1
 
     def run(self) -> None:
@@ -117,14 +119,16 @@ class _StepRun:
         d.most = max(d.most, d.kept)
         if self.keep:
             self.spans.append(
-                Span(i, now, end, "backward" if task.back else "forward", task.micro, task.part)
+                DeviceSpan(
+                    i, now, end, "backward" if task.back else "forward", task.micro, task.part
+                )
             )
         self._send(task, i, end)
         heapq.heappush(self.events, (d.free, i))
 
-    def _send(self, task: Task, i: int, end: float) -> None:
+    def _send(self, task: MicrobatchTask, i: int, end: float) -> None:
         if not task.back and task.part == self.last:
-            self._arrive(Task(True, task.micro, task.part), i, end)
+            self._arrive(MicrobatchTask(True, task.micro, task.part), i, end)
         elif not (task.back and task.part == 0):
             part = task.part + (-1 if task.back else 1)
             to, d = part % self.c.pp, self.devices[i]
@@ -133,16 +137,16 @@ class _StepRun:
             d.link, d.sending = start + wait, d.sending + wait
             if not self.c.overlap:
                 d.free = max(d.free, d.link)
-            self._arrive(Task(task.back, task.micro, part), to, start + wait)
+            self._arrive(MicrobatchTask(task.back, task.micro, part), to, start + wait)
 
-    def _arrive(self, task: Task, device: int, at: float) -> None:
+    def _arrive(self, task: MicrobatchTask, device: int, at: float) -> None:
         self.arrived[task] = at
         heapq.heappush(self.events, (max(at, self.devices[device].free), device))
 
 
 def stages_of(
     model: Transformer, machine: Machine, c: Choice, microbatches: int
-) -> list[Stage] | None:
+) -> list[PipelineStage] | None:
     """The stages of a choice: those it names, or cut so that the longest is shortest and each fits."""
     costs = layer_costs(model, machine, of_layers(c))
     sizes = c.stages or _cut(model, machine, _of_stages(c), microbatches)
@@ -223,7 +227,7 @@ def simulate(
 
 
 def _measured(
-    model: Transformer, machine: Machine, c: Choice, stages: list[Stage], run: _StepRun
+    model: Transformer, machine: Machine, c: Choice, stages: list[PipelineStage], run: _StepRun
 ) -> Simulation:
     ends, memory = [], []
     pipeline = max(d.free for d in run.devices)
@@ -236,7 +240,7 @@ def _measured(
         at = d.free
         for what, took in marks:
             if run.keep and took:
-                run.spans.append(Span(i, at, at + took, what))
+                run.spans.append(DeviceSpan(i, at, at + took, what))
             at += took
         ends.append(at)
         memory.append(memory_of(mine, d.most, c))
@@ -251,7 +255,7 @@ def _measured(
     )  # fmt: skip
 
 
-def _leaves(t: Task, c: Choice) -> bool:
+def _leaves(t: MicrobatchTask, c: Choice) -> bool:
     """Whether the result of a task goes to another device."""
     if c.pp == 1:
         return False

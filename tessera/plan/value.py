@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import FileError, located
-from tessera.plan.choice import Choice, Memory
+from tessera.plan.choice import Choice, MemoryUse
 from tessera.plan.machine import Machine, machine_of
 from tessera.plan.model import Transformer
 from tessera.plan.picture import drawn
@@ -21,7 +21,7 @@ FORMAT = "tessera plan 1"
 
 
 @dataclass(frozen=True)
-class Collective:
+class PlannedCollective:
     """Collectives of one kind over one axis in a step: how many, and the bytes that a device sends in all."""
 
     kind: str
@@ -44,9 +44,9 @@ class Plan:
     step: float  # seconds, simulated
     bubble: float
     link_use: float
-    memory: Memory  # of the fullest device
+    memory: MemoryUse  # of the fullest device
     flops: float  # of the model in a step, all devices together
-    collectives: tuple[Collective, ...]
+    collectives: tuple[PlannedCollective, ...]
     reasons: tuple[str, ...]
     model: Transformer | None = None
     rules: tuple[tuple[str, int], ...] = ()  # parameters that tp cuts, and along which axis
@@ -129,7 +129,7 @@ def _plan_of(d: Any) -> Plan:
     return Plan(
         d["name"], machine_of(d["machine"]), d["batch"], Choice(**choice), d["step"], d["bubble"],
         d["link_use"],
-        Memory(**d["memory"]), d["flops"], tuple(Collective(**c) for c in d["collectives"]),
+        MemoryUse(**d["memory"]), d["flops"], tuple(PlannedCollective(**c) for c in d["collectives"]),
         tuple(d["reasons"]),
         None if d["model"] is None else Transformer(**d["model"]), tuple((n, a) for n, a in d["rules"]),
         tuple(d["layers"]),

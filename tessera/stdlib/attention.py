@@ -17,7 +17,7 @@ from tessera.stdlib.routine import RoutinePlan, routine
 
 
 @dataclass(frozen=True)
-class Settings:
+class AttentionSettings:
     """What the kernels of one call are made for."""
 
     scale: float
@@ -44,7 +44,7 @@ def flash_attention_2(
     _check(window, sink, dropout)
     size = q.shape[-1]
     factor = 1 / math.sqrt(size) if scale is None else float(scale)
-    chosen = Settings(factor, causal, window, sink, float(dropout), seed)
+    chosen = AttentionSettings(factor, causal, window, sink, float(dropout), seed)
     if plan.gpu and lengths is None and _is_plain(q, k, chosen):
         return op.attention(q, k, v, causal=causal, scale=factor)
     if lengths is not None:
@@ -56,7 +56,7 @@ def flash_attention_2(
     return op.reshape(y, (*q.shape[:-1], v.shape[-1]))
 
 
-def _is_plain(q: Any, k: Any, s: Settings) -> bool:
+def _is_plain(q: Any, k: Any, s: AttentionSettings) -> bool:
     """Whether it is the attention that the compiler has kernels for on a GPU, in both directions."""
     square = not s.causal or q.shape[-2] is k.shape[-2] or q.shape[-2] == k.shape[-2]
     return bool(q.dtype.bits == 16 and square and s.window is None and not s.dropout)
@@ -96,19 +96,21 @@ def _check(window: int | None, sink: int, dropout: float) -> None:
         )
 
 
-def _attention_of(plan: RoutinePlan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
+def _attention_of(
+    plan: RoutinePlan, s: AttentionSettings, q: Any, k: Any, v: Any, lengths: Any
+) -> Any:
     return plan.of(kernels.attention)(q, k, v, lengths, stats=False, **vars(s))
 
 
 _attention = custom_vjp(_attention_of, nondiff_argnums=(0, 1))
 
 
-def _forward(plan: RoutinePlan, s: Settings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
+def _forward(plan: RoutinePlan, s: AttentionSettings, q: Any, k: Any, v: Any, lengths: Any) -> Any:
     y, sums = plan.of(kernels.attention)(q, k, v, lengths, stats=True, **vars(s))
     return y, (q, k, v, lengths, sums, y)
 
 
-def _backward(plan: RoutinePlan, s: Settings, held: Any, ct: Any) -> Any:
+def _backward(plan: RoutinePlan, s: AttentionSettings, held: Any, ct: Any) -> Any:
     q, k, v, lengths, sums, y = held
     dq, dk, dv, _ = plan.of(kernels.attention_back)(q, k, v, lengths, sums, y, ct, **vars(s))
     return dq if dq.dtype is q.dtype else op.cast(dq, q.dtype), dk, dv, None

@@ -14,7 +14,7 @@ from tessera.core.source import Location
 from tessera.ir.tile.ir import Block, Kernel, Operation, walk
 from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.kernel.launch import interpret
-from tessera.lang.kernel.signature import Bound
+from tessera.lang.kernel.signature import BoundArguments
 from tessera.lang.kernel.translate import Translated
 from tessera.lang.schedule import Schedule
 
@@ -92,7 +92,7 @@ class _Mutated(KernelFunction):
         self._mutant, self._seen = mutant, seen
 
     def translated(
-        self, bound: Bound, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
+        self, bound: BoundArguments, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
     ) -> Translated:
         """The translation of the kernel, with the fault."""
         t = super().translated(bound, sizes, s, fixed)

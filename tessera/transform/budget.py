@@ -23,7 +23,7 @@ UNKNOWN = 64  # what a symbolic size counts for in a cost
 
 
 @dataclass(frozen=True)
-class Walk:
+class RecomputeWalk:
     """What is computed again when the results of some nodes are kept."""
 
     again: list[Node]  # in order
@@ -40,7 +40,7 @@ class Walk:
         return sum(map(_bytes, self.kept))
 
 
-def walk(nodes: Sequence[Node], wanted: Iterable[Value], keep: frozenset[Node]) -> Walk:
+def walk(nodes: Sequence[Node], wanted: Iterable[Value], keep: frozenset[Node]) -> RecomputeWalk:
     """Follow the wanted values back to what is kept, or to the inputs."""
     again: set[Node] = set()
     kept: dict[Value, None] = {}
@@ -54,7 +54,7 @@ def walk(nodes: Sequence[Node], wanted: Iterable[Value], keep: frozenset[Node]) 
             continue
         again.add(v.node)
         left += v.node.operands
-    return Walk([n for n in nodes if n in again], list(kept))
+    return RecomputeWalk([n for n in nodes if n in again], list(kept))
 
 
 def plan(

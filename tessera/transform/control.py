@@ -181,7 +181,7 @@ def _scan_jvp(n: Node, ts: Sequence[Tangent]) -> tuple[list[Value], list[Tangent
 
 
 @dataclass(frozen=True)
-class Cut:
+class RegionCut:
     """A region in two: the part that is known, still open, and the linear nodes that follow it."""
 
     graph: Graph
@@ -226,7 +226,7 @@ def _value(v: Value, env: dict[Value, Value]) -> Value:
     return env[v]
 
 
-def cut_region(g: Graph, mask: Mask) -> Cut:
+def cut_region(g: Graph, mask: Mask) -> RegionCut:
     """A region in two, when the inputs of the mask are linear."""
     known = Builder(current_builder())
     env: dict[Value, Value] = {}
@@ -235,7 +235,7 @@ def cut_region(g: Graph, mask: Mask) -> Cut:
         for v in chosen(g.inputs, negated(mask)):
             env[v] = known.input(v.type, v.device)
         nodes = split(g, env, linear)
-    return Cut(g, known, env, linear, nodes)
+    return RegionCut(g, known, env, linear, nodes)
 
 
 def _known_results(n: Node, mask: Mask, values: Iterator[Value]) -> dict[Value, Value]:
@@ -268,7 +268,7 @@ def _cond_split(n: Node, linear: set[Value]) -> tuple[dict[Value, Value], Node |
 
 
 def _linear_cond(
-    n: Node, cuts: list[Cut], wanted: Mask, made: list[list[Value]], operands: list[Value]
+    n: Node, cuts: list[RegionCut], wanted: Mask, made: list[list[Value]], operands: list[Value]
 ) -> Node | None:
     graphs, outers = [], []
     start = len(operands) - sum(map(len, made))

@@ -55,7 +55,7 @@ def _of_signature(op: Op, types: Types, outs: Types, params: Params) -> Factors 
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
+class _IndexMark:
     """An index: scale * (index along an axis of the result) + offset, or a mixture of several."""
 
     axes: frozenset[int]
@@ -63,30 +63,30 @@ class _Mark:
     offset: Any = 0
     mixed: bool = False
 
-    def __add__(self, other: Any) -> _Mark:
-        if isinstance(other, _Mark):
-            return _Mark(self.axes | other.axes, mixed=True)
-        return _Mark(self.axes, self.scale, self.offset + other, self.mixed)
+    def __add__(self, other: Any) -> _IndexMark:
+        if isinstance(other, _IndexMark):
+            return _IndexMark(self.axes | other.axes, mixed=True)
+        return _IndexMark(self.axes, self.scale, self.offset + other, self.mixed)
 
     __radd__ = __add__
 
-    def __mul__(self, other: Any) -> _Mark:
-        if isinstance(other, _Mark):
-            return _Mark(self.axes | other.axes, mixed=True)
-        return _Mark(self.axes, self.scale * other, self.offset * other, self.mixed)
+    def __mul__(self, other: Any) -> _IndexMark:
+        if isinstance(other, _IndexMark):
+            return _IndexMark(self.axes | other.axes, mixed=True)
+        return _IndexMark(self.axes, self.scale * other, self.offset * other, self.mixed)
 
     __rmul__ = __mul__
 
-    def __sub__(self, other: Any) -> _Mark:
-        made: _Mark = self + (-1 * other)
+    def __sub__(self, other: Any) -> _IndexMark:
+        made: _IndexMark = self + (-1 * other)
         return made
 
-    def __rsub__(self, other: Any) -> _Mark:
-        made: _Mark = -1 * self + other
+    def __rsub__(self, other: Any) -> _IndexMark:
+        made: _IndexMark = -1 * self + other
         return made
 
-    def __floordiv__(self, other: Any) -> _Mark:
-        return _Mark(self.axes, mixed=True)
+    def __floordiv__(self, other: Any) -> _IndexMark:
+        return _IndexMark(self.axes, mixed=True)
 
     __mod__ = __floordiv__
 
@@ -100,7 +100,7 @@ class _Mark:
 def _of_indices(
     n: Node, follow: Callable[..., Any], types: Types, outs: Types, params: Params
 ) -> Factors | None:
-    marks = tuple(_Mark(frozenset((k,))) for k in range(outs[0].rank))
+    marks = tuple(_IndexMark(frozenset((k,))) for k in range(outs[0].rank))
     try:
         index = follow(marks, types, params)
     except TypeError:  # arithmetic that marks do not follow
@@ -127,14 +127,14 @@ def _follow(
     counted: dict[int, int], places: dict[str, int],
 ) -> None:  # fmt: skip
     """Give axis a of operand 0, and those of an operand that says where, the names of the result's axes."""
-    if isinstance(ix, _Mark):
+    if isinstance(ix, _IndexMark):
         _follow_one(a, ix, names[0], types[0], out, mixed)
     if not isinstance(ix, Element):
         return
     for k, jx in enumerate(ix.index):
-        if isinstance(jx, _Mark):
+        if isinstance(jx, _IndexMark):
             _follow_one(k, jx, names[ix.operand], types[ix.operand], out, mixed)
-    if isinstance(ix.offset, _Mark):
+    if isinstance(ix.offset, _IndexMark):
         mixed |= {f"o{k}" for k in ix.offset.axes}  # a shard would begin at another place
         return
     if ix.offset != 0:
@@ -143,7 +143,7 @@ def _follow(
     if which is not None and which.op is iota.op:
         k = which.params["axis"]
         jx = ix.index[k]
-        same = isinstance(jx, _Mark) and jx.axis is not None
+        same = isinstance(jx, _IndexMark) and jx.axis is not None
         if same and types[0].shape[a] == out.shape[jx.axis]:
             names[0][a] = f"o{jx.axis}"  # the index is the place itself
             counted[ix.operand] = k
@@ -152,7 +152,7 @@ def _follow(
 
 
 def _follow_one(
-    a: int, ix: _Mark, mine: list[str], t: TensorType, out: TensorType, mixed: set[str]
+    a: int, ix: _IndexMark, mine: list[str], t: TensorType, out: TensorType, mixed: set[str]
 ) -> None:
     k = ix.axis
     if k is not None and t.shape[a] == out.shape[k]:

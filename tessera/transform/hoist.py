@@ -69,7 +69,7 @@ def _copy(
 
 
 @dataclass
-class Moving:
+class LoopRegion:
     """A region of a loop: what stays in it, and what was moved, in order."""
 
     region: Graph
@@ -80,7 +80,7 @@ class Moving:
 
 def _moving(
     n: Node, operands: Sequence[Value], regions: Sequence[Graph], builder: Builder
-) -> list[Moving]:
+) -> list[LoopRegion]:
     """For each region of a loop, what is the same at every step."""
     body = regions[-1]
     carry = len(body.outputs) if n.op is while_loop.op else n.params["carry"]
@@ -90,13 +90,13 @@ def _moving(
     runs = n.op is scan.op and isinstance(n.params["length"], int) and n.params["length"] > 0
     out = []
     for r in regions:
-        m = Moving(r, {r.inputs[i]: operands[i] for i in same})
+        m = LoopRegion(r, {r.inputs[i]: operands[i] for i in same})
         _move(m, certain=runs or r is not body, builder=builder)
         out.append(m)
     return out
 
 
-def _move(m: Moving, certain: bool, builder: Builder) -> None:
+def _move(m: LoopRegion, certain: bool, builder: Builder) -> None:
     """Copy the invariant nodes of a region that are worth it, and what they need, to the outside."""
     held = {v: count(v.shape) for v in m.outer}  # numbers in memory for each invariant value
     wanted: list[Node] = []
@@ -166,7 +166,9 @@ def _is_worth_it(n: Node, sources: float) -> bool:
 # The loop without it ----------------------------------------------------------------------------
 
 
-def _loop(n: Node, operands: Sequence[Value], moving: Sequence[Moving], builder: Builder) -> Node:
+def _loop(
+    n: Node, operands: Sequence[Value], moving: Sequence[LoopRegion], builder: Builder
+) -> Node:
     """The loop over what is left; operands that it no longer uses are gone."""
     first = len(moving[-1].region.outputs)
     if n.op is scan.op:
@@ -176,7 +178,7 @@ def _loop(n: Node, operands: Sequence[Value], moving: Sequence[Moving], builder:
     return _copy(n, (*operands[:first], *outer), builder, regions)
 
 
-def _rest(m: Moving, first: int, operands: Sequence[Value]) -> tuple[Graph, list[Value]]:
+def _rest(m: LoopRegion, first: int, operands: Sequence[Value]) -> tuple[Graph, list[Value]]:
     """A region without what moved, and what its inputs after the first ones are outside."""
     builder = Builder()
     env: Env = {v: builder.input(v.type, v.device) for v in m.region.inputs[:first]}

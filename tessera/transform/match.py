@@ -28,7 +28,7 @@ _STILL = frozenset((AXIS_INDEX, PART, PLACE))  # exchange nothing
 
 
 @dataclass(frozen=True)
-class Collective:
+class SharedCollective:
     """A collective that shards run together."""
 
     kind: str
@@ -50,15 +50,15 @@ def _at(location: Location | None) -> str:
     return f" ({location.file}:{location.line})" if location else ""
 
 
-def collectives(g: Graph) -> list[Collective]:
+def collectives(g: Graph) -> list[SharedCollective]:
     """The collectives of a graph and its regions, in order."""
     return [c for n in g.nodes for c in _of_node(n)]
 
 
-def _of_node(n: Node) -> list[Collective]:
+def _of_node(n: Node) -> list[SharedCollective]:
     if n.op in ALONG and n.op not in _STILL:
         shown = str(n.operands[0].type)
-        return [Collective(n.op.name, n.params["axis"], shown, n.location)]
+        return [SharedCollective(n.op.name, n.params["axis"], shown, n.location)]
     inside = [collectives(r) for r in n.regions]
     if n.op is scan.op and any(inside):
         return [replace(c, often=f"{n.params['length']} times {c.often}") for c in inside[0]]

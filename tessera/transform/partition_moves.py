@@ -42,9 +42,9 @@ from tessera.ops.elementwise import (
 )
 from tessera.ops.gather import take
 from tessera.ops.shape import concat, flip, pad, reshape, slice_
-from tessera.transform.shards import Shard, Walk, as_graph
+from tessera.transform.shards import Shard, ShardWalk, as_graph
 
-Rule = Callable[[Walk, Node, Sequence[Shard], Params], list[Shard] | None]
+Rule = Callable[[ShardWalk, Node, Sequence[Shard], Params], list[Shard] | None]
 
 
 class Move(NamedTuple):
@@ -55,7 +55,7 @@ class Move(NamedTuple):
     every: int = 1
 
 
-class Run(NamedTuple):
+class ElementRun(NamedTuple):
     """Elements [start, stop) of a shard that another one needs."""
 
     sender: int
@@ -73,7 +73,7 @@ class Ends(NamedTuple):
     new_part: int
 
 
-def runs(move: Move, ends: Ends, count: int) -> Iterator[Run]:
+def runs(move: Move, ends: Ends, count: int) -> Iterator[ElementRun]:
     """What each of `count` shards of the result needs of which shard of the operand."""
     for k in range(count):
         first, last = k * ends.new_part, min((k + 1) * ends.new_part, ends.new_size) - 1
@@ -83,12 +83,12 @@ def runs(move: Move, ends: Ends, count: int) -> Iterator[Run]:
         low, high = max(-(-a // move.every), 0), min(b // move.every, ends.size - 1)
         for q in range(low // ends.part, high // ends.part + 1) if low <= high else ():
             begin = q * ends.part
-            yield Run(q, k, max(low - begin, 0), min(high + 1 - begin, ends.part))
+            yield ElementRun(q, k, max(low - begin, 0), min(high + 1 - begin, ends.part))
 
 
-def rounds(found: Sequence[Run]) -> list[list[Run]]:
+def rounds(found: Sequence[ElementRun]) -> list[list[ElementRun]]:
     """Runs in rounds, in each of which a shard sends once and receives once at most."""
-    made: list[list[Run]] = []
+    made: list[list[ElementRun]] = []
     for r in found:
         free = (
             m for m in made if all(r.sender != s.sender and r.receiver != s.receiver for s in m)
@@ -108,24 +108,26 @@ def _row(numbers: Sequence[int], axis: str) -> Value:
     return made
 
 
-def _span(many: Sequence[Run]) -> int:
+def _span(many: Sequence[ElementRun]) -> int:
     return max(r.stop - r.start for r in many)
 
 
 class _Mover:
     """Moves along one axis of a tensor, which one mesh axis cuts."""
 
-    def __init__(self, walk: Walk, n: Node, s: Shard, dim: int):
+    def __init__(self, walk: ShardWalk, n: Node, s: Shard, dim: int):
         self.walk, self.node, self.shard, self.dim = walk, n, s, dim
         (self.axis,) = s.layout.cuts[dim]
         self.count = walk.mesh.size(self.axis)
 
-    def planned(self, move: Move, ends: Ends) -> list[list[Run]] | None:
+    def planned(self, move: Move, ends: Ends) -> list[list[ElementRun]] | None:
         """The permutes of a move; None where gathering moves fewer elements."""
         found = rounds([r for r in runs(move, ends, self.count) if r.sender != r.receiver])
         return found if sum(map(_span, found)) <= (self.count - 1) * ends.part else None
 
-    def moved(self, x: Value, move: Move, ends: Ends, plan: Sequence[Sequence[Run]]) -> Value:
+    def moved(
+        self, x: Value, move: Move, ends: Ends, plan: Sequence[Sequence[ElementRun]]
+    ) -> Value:
         """The shard of the result; where the operand has no element, any."""
         element = self.source(move, ends)
         owner = floor_divide(element, ends.part)
@@ -166,12 +168,12 @@ class _Mover:
         return Ends(int(size), -(-size // self.count), int(new_size), -(-new_size // self.count))
 
 
-def _out(walk: Walk, n: Node) -> TensorType:
+def _out(walk: ShardWalk, n: Node) -> TensorType:
     return n.results[0].type.substitute(walk.sizes)
 
 
 def _one_each(
-    walk: Walk, n: Node, operands: Sequence[Shard], axes: Sequence[int],
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], axes: Sequence[int],
     params: Callable[[int, tuple[Any, ...]], dict[str, Any]],
 ) -> list[Shard]:  # fmt: skip
     """A node that changes several axes, as one for each: those that are whole come first."""
@@ -192,7 +194,7 @@ def _single_cut(s: Shard, axes: Sequence[int]) -> bool:
 
 
 def _moved_along(
-    walk: Walk, n: Node, s: Shard, dim: int, move: Move, filler: Shard | None = None
+    walk: ShardWalk, n: Node, s: Shard, dim: int, move: Move, filler: Shard | None = None
 ) -> list[Shard] | None:
     """A node that moves elements along one axis, which one mesh axis cuts."""
     out = _out(walk, n)
@@ -215,7 +217,9 @@ def _moved_along(
     return [Shard(y, out, layout)]
 
 
-def _slice(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _slice(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     (s,), start, stop, step = operands, params["start"], params["stop"], params["step"]
     shape = s.type.shape
     axes = [a for a, k in enumerate(shape) if (start[a], stop[a], step[a]) != (0, k, 1)]
@@ -236,7 +240,9 @@ def _slice(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> li
     return _one_each(walk, n, operands, axes, one)
 
 
-def _flip(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _flip(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     (s,), axes = operands, params["axes"]
     if not _single_cut(s, axes):
         return None
@@ -245,7 +251,7 @@ def _flip(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
     return _one_each(walk, n, operands, axes, lambda axis, now: {"axes": (axis,)})
 
 
-def _pad(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _pad(walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
     s, value = operands
     low, high, inner = params["low"], params["high"], params["inner"]
     axes = [a for a in range(s.type.rank) if (low[a], high[a], inner[a]) != (0, 0, 0)]
@@ -261,7 +267,9 @@ def _pad(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list
     return _one_each(walk, n, operands, axes, one)
 
 
-def _concat(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _concat(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     dim, out = params["axis"], _out(walk, n)
     cut = [s for s in operands if len(s.layout.cuts[dim]) == 1]
     if not cut or any(0 in s.type.shape or len(s.layout.cuts[dim]) > 1 for s in operands):
@@ -293,7 +301,9 @@ def _concat(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> l
     return [Shard(made, out, layout)]
 
 
-def _roll(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _roll(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     """A roll along a cut axis joins two slices."""
     (s,), pairs = operands, list(zip(params["axis"], params["shift"], strict=True))
     if not _single_cut(s, [a for a, _ in pairs]):
@@ -342,7 +352,9 @@ def _group(old: Sequence[int], new: Sequence[int], dim: int) -> _Group | None:
     return None
 
 
-def _reshape(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _reshape(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     (s,), out = operands, _out(walk, n)
     old, new = [int(k) for k in s.type.shape], [int(k) for k in out.shape]
     f = reshaped(old, new)
@@ -360,7 +372,9 @@ def _reshape(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> 
     return None
 
 
-def _regrouped(walk: Walk, n: Node, s: Shard, out: TensorType, g: _Group) -> list[Shard] | None:
+def _regrouped(
+    walk: ShardWalk, n: Node, s: Shard, out: TensorType, g: _Group
+) -> list[Shard] | None:
     """A reshape within a group whose first axis is cut: flat elements move between shards."""
     before, behind = s.layout.cuts[: g.first], s.layout.cuts[g.last :]
     old, new = s.type.shape, out.shape

@@ -21,10 +21,10 @@ from tessera.ir.graph.op import Op, Params
 from tessera.ops.control import cond, scan, while_loop
 from tessera.ops.elementwise import add
 from tessera.ops.region import over_same_inputs
-from tessera.transform.shards import Shard, Walk
+from tessera.transform.shards import Shard, ShardWalk
 
 _ROUNDS = 4  # trials of a loop's body: layouts of what it carries lose or gain a cut in each
-Rule = Callable[[Walk, Node, Sequence[Shard], Params], list[Shard]]
+Rule = Callable[[ShardWalk, Node, Sequence[Shard], Params], list[Shard]]
 Layouts = Sequence[Layout]
 
 
@@ -32,12 +32,12 @@ def _settled(s: Shard) -> Layout:
     return replace(s.layout, partial=())
 
 
-def _asked(walk: Walk, n: Node, operands: Sequence[Shard], layouts: Layouts) -> list[Value]:
+def _asked(walk: ShardWalk, n: Node, operands: Sequence[Shard], layouts: Layouts) -> list[Value]:
     pairs = zip(operands, layouts, strict=True)
     return [walk.asked(s, layout, n.op.name, n) for s, layout in pairs]
 
 
-def _env(walk: Walk, g: Graph, layouts: Layouts, builder: Builder) -> dict[Value, Shard]:
+def _env(walk: ShardWalk, g: Graph, layouts: Layouts, builder: Builder) -> dict[Value, Shard]:
     env = {}
     for v, layout in zip(g.inputs, layouts, strict=True):
         t = v.type.substitute(walk.sizes)
@@ -47,7 +47,7 @@ def _env(walk: Walk, g: Graph, layouts: Layouts, builder: Builder) -> dict[Value
     return env
 
 
-def _tried(walk: Walk, g: Graph, layouts: Layouts) -> dict[Value, Shard]:
+def _tried(walk: ShardWalk, g: Graph, layouts: Layouts) -> dict[Value, Shard]:
     """The values of a region in the layouts that they have of themselves."""
     builder = Builder(current_builder())
     with building(builder):
@@ -57,7 +57,7 @@ def _tried(walk: Walk, g: Graph, layouts: Layouts) -> dict[Value, Shard]:
 
 
 def _region(
-    walk: Walk, g: Graph, layouts: Layouts, wanted: Layouts, n: Node, times: int
+    walk: ShardWalk, g: Graph, layouts: Layouts, wanted: Layouts, n: Node, times: int
 ) -> tuple[Graph, tuple[Value, ...]]:
     """A region as the program of one shard, and what it uses from outside."""
     builder = Builder(current_builder())
@@ -71,7 +71,7 @@ def _region(
 
 
 def _carried(
-    walk: Walk, body: Graph, operands: Sequence[Shard], layouts: Sequence[Layout], count: int
+    walk: ShardWalk, body: Graph, operands: Sequence[Shard], layouts: Sequence[Layout], count: int
 ) -> tuple[list[Layout], list[Layout]]:
     """The layouts of a body's inputs, whose first `count` it gives back, and those of its outputs.
 
@@ -104,7 +104,7 @@ def _added(body: Graph, k: int, env: dict[Value, Shard]) -> Shard | None:
     return env[rest[0]] if len(rest) == 1 else None
 
 
-def _made(n: Node, walk: Walk, out: Sequence[Value], layouts: Layouts) -> list[Shard]:
+def _made(n: Node, walk: ShardWalk, out: Sequence[Value], layouts: Layouts) -> list[Shard]:
     types = [v.type.substitute(walk.sizes) for v in n.results]
     return [Shard(v, t, w) for v, t, w in zip(out, types, layouts, strict=True)]
 
@@ -117,7 +117,7 @@ def _of_stack(layout: Layout) -> Layout:
     return Layout(((), *layout.cuts), layout.partial)
 
 
-def _scan(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
+def _scan(walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
     (body,), c = n.regions, params["carry"]
     stop = c + params["xs"]
     rows = [_of_row(_settled(s)) for s in operands[c:stop]]
@@ -131,7 +131,7 @@ def _scan(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
     return _made(n, walk, out, [*outs[:c], *map(_of_stack, outs[c:])])
 
 
-def _while(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
+def _while(walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
     test, body = n.regions
     first = [_settled(s) for s in operands]
     inner, outs = _carried(walk, body, operands, first, len(body.outputs))
@@ -144,7 +144,7 @@ def _while(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> li
     return _made(n, walk, out, outs)
 
 
-def _cond(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
+def _cond(walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard]:
     inner = [_settled(s) for s in operands[1:]]
     sides = []
     for g in n.regions:
@@ -158,7 +158,7 @@ def _cond(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
     return _made(n, walk, out, outs)
 
 
-def _common(walk: Walk, a: Shard, b: Shard) -> Layout:
+def _common(walk: ShardWalk, a: Shard, b: Shard) -> Layout:
     """The layout of what two branches give: partial sums stay where both have them, or one is zero."""
     if a.is_zero or b.is_zero:
         return a.layout if b.is_zero else b.layout

@@ -20,14 +20,14 @@ from tessera.ops.convolution import conv, conv_weights
 from tessera.ops.fft import fft, ifft
 from tessera.ops.local import SUM, TO_GLOBAL, TO_LOCAL, WHOLE
 from tessera.ops.shape import concat, slice_
-from tessera.transform.shards import Shard, Walk, as_graph
+from tessera.transform.shards import Shard, ShardWalk, as_graph
 
-Rule = Callable[[Walk, Node, Sequence[Shard], Params], list[Shard] | None]
+Rule = Callable[[ShardWalk, Node, Sequence[Shard], Params], list[Shard] | None]
 _SPACE = 2  # the first axis of space: batch and channels come before it
 
 
 def _transform(
-    walk: Walk, n: Node, operands: Sequence[Shard], params: Params
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
 ) -> list[Shard] | None:
     """A transform over several axes is one over each: those that are whole first."""
     axes, cuts = params["axes"], operands[0].layout.cuts
@@ -96,7 +96,9 @@ def _unpadded(params: Params, c: _Cut) -> dict[str, Any]:
     return {**params, "padding": tuple(padding)}
 
 
-def _conv(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _conv(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     x, w = operands[:2]
     outs = [int(k) for k in n.results[0].type.substitute(walk.sizes).shape[_SPACE:]]
     c = _cut_of(walk.mesh, x, w.type.shape[_SPACE:], outs, params)  # type: ignore[arg-type]
@@ -114,7 +116,9 @@ def _conv(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> lis
     return as_graph(walk, n, operands, local)
 
 
-def _weights(walk: Walk, n: Node, operands: Sequence[Shard], params: Params) -> list[Shard] | None:
+def _weights(
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
+) -> list[Shard] | None:
     """The derivative by the kernel: each shard's part of a sum."""
     x, ct = operands
     outs = [int(k) for k in ct.type.shape[_SPACE:]]

@@ -16,9 +16,9 @@ from tessera.ir.graph.ir import Node, bind
 from tessera.ir.graph.op import Op
 from tessera.ops.local import SUM, TO_GLOBAL, TO_LOCAL
 from tessera.ops.remat import barrier
-from tessera.transform.shards import Shard, Walk
+from tessera.transform.shards import Shard, ShardWalk
 
-Rule = Callable[[Walk, Node, Sequence[Shard], Sequence[TensorType]], list[Shard]]
+Rule = Callable[[ShardWalk, Node, Sequence[Shard], Sequence[TensorType]], list[Shard]]
 
 
 def _without(layout: Layout, axis: str) -> Layout:
@@ -26,7 +26,7 @@ def _without(layout: Layout, axis: str) -> Layout:
     return Layout(cuts, tuple(a for a in layout.partial if a != axis))
 
 
-def _divided(walk: Walk, layout: Layout, dim: int, size: int) -> Layout:
+def _divided(walk: ShardWalk, layout: Layout, dim: int, size: int) -> Layout:
     """A layout of a local tensor, whose axis `dim` is whole where other mesh axes do not divide it."""
     if dim < 0 or size % parts(layout.cuts[dim], walk.mesh) == 0:
         return layout
@@ -39,7 +39,7 @@ def _in_front(layout: Layout, dim: int, axis: str) -> Layout:
 
 
 def _to_local(
-    walk: Walk, n: Node, operands: Sequence[Shard], outs: Sequence[TensorType]
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], outs: Sequence[TensorType]
 ) -> list[Shard]:
     (s,), (out,) = operands, outs
     axis, dim = n.params["axis"], n.params["dim"]
@@ -49,7 +49,7 @@ def _to_local(
 
 
 def _to_global(
-    walk: Walk, n: Node, operands: Sequence[Shard], outs: Sequence[TensorType]
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], outs: Sequence[TensorType]
 ) -> list[Shard]:
     (s,), (out,) = operands, outs
     axis, dim = n.params["axis"], n.params["dim"]
@@ -61,7 +61,7 @@ def _to_global(
 
 
 def _barrier(
-    walk: Walk, n: Node, operands: Sequence[Shard], outs: Sequence[TensorType]
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], outs: Sequence[TensorType]
 ) -> list[Shard]:
     """Every value passes in the layout that it has."""
     out: Any = bind(n.op, *(s.value for s in operands))

@@ -15,9 +15,9 @@ from tessera.ops.batching import Mask, batch_size
 from tessera.ops.remat import barrier, checkpoint, keeps, offloads
 from tessera.transform.batch import REGION_BATCH, REGION_SPREAD
 from tessera.transform.batch_control import batched_outputs, batched_region
-from tessera.transform.budget import Walk, plan, walk
+from tessera.transform.budget import RecomputeWalk, plan, walk
 from tessera.transform.control import (
-    Cut,
+    RegionCut,
     chosen,
     cut_region,
     negated,
@@ -50,7 +50,7 @@ def _jvp(n: Node, ts: Sequence[Tangent]) -> tuple[Sequence[Value], Sequence[Tang
     return out[: len(wanted)], spread(out[len(wanted) :], wanted)
 
 
-def _needed(cut: Cut, wanted: list[bool], n: Node) -> Walk:
+def _needed(cut: RegionCut, wanted: list[bool], n: Node) -> RecomputeWalk:
     """The known nodes that the linear part runs again, and what it is given instead."""
     policy, nodes, residuals = n.params["policy"], cut.known.nodes, cut.residuals(wanted)
     if isinstance(policy, int):

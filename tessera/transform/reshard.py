@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.layout import Change, Layout, bytes_moved, changes, parts
+from tessera.core.layout import Layout, LayoutChange, bytes_moved, changes, parts
 from tessera.core.mesh import Mesh
 from tessera.core.source import Location
 from tessera.core.types import TensorType
@@ -116,7 +116,9 @@ class Resharding:
         """List a collective of the program itself over an axis of which it sees one shard."""
         kind, axis = EXCHANGES[n.op], n.params["axis"]
         local = math.prod(layout.local(t.shape, self.mesh)) * t.dtype.bits // 8
-        moved = local if kind == "permute" else bytes_moved(Change(kind, axis), local, self.mesh)
+        moved = (
+            local if kind == "permute" else bytes_moved(LayoutChange(kind, axis), local, self.mesh)
+        )
         self.note(kind, axis, moved, layout.show(t), n.op.name, n.location)
 
     def __call__(
@@ -144,18 +146,18 @@ def _size(n: int, names: Sequence[str], mesh: Mesh) -> int:
     return -(-n // parts(names, mesh))
 
 
-Step = Callable[[Value, Change, list[list[str]], Sequence[Any], Mesh], Value]
+Step = Callable[[Value, LayoutChange, list[list[str]], Sequence[Any], Mesh], Value]
 
 
 def _all_reduce(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
+    x: Value, c: LayoutChange, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     made: Value = bind(PSUM, x, axis=c.axis)
     return made
 
 
 def _reduce_scatter(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
+    x: Value, c: LayoutChange, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     now[c.to].append(c.axis)
     count = mesh.size(c.axis)
@@ -163,7 +165,9 @@ def _reduce_scatter(
     return made
 
 
-def _part(x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh) -> Value:
+def _part(
+    x: Value, c: LayoutChange, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
+) -> Value:
     now[c.to].append(c.axis)
     count = mesh.size(c.axis)
     made: Value = bind(PART, split_front(x, c.to, count), axis=c.axis, size=count)
@@ -171,7 +175,7 @@ def _part(x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh:
 
 
 def _all_gather(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
+    x: Value, c: LayoutChange, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     now[c.at].remove(c.axis)
     y = bind(ALL_GATHER, x, axis=c.axis, size=mesh.size(c.axis))
@@ -179,7 +183,7 @@ def _all_gather(
 
 
 def _all_to_all(
-    x: Value, c: Change, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
+    x: Value, c: LayoutChange, now: list[list[str]], shape: Sequence[Any], mesh: Mesh
 ) -> Value:
     now[c.at].remove(c.axis)
     now[c.to].append(c.axis)

@@ -52,7 +52,7 @@ class SizedNode:
         return self.node.op.combine
 
 
-class Walk(Protocol):
+class ShardWalk(Protocol):
     """What writes the program of one shard, as the rules of single ops see it."""
 
     mesh: Mesh
@@ -64,18 +64,18 @@ class Walk(Protocol):
     def asked(self, s: Shard, layout: Layout, user: str, n: Node | None) -> Value:
         """A value in a layout."""
 
-    def inside(self, times: int) -> Walk:
+    def inside(self, times: int) -> ShardWalk:
         """One for a region, whose collectives run so many times."""
 
     def note_permute(self, x: Value, axis: str, s: Shard, n: Node) -> None:
         """List a permute of x, a part of a shard, that a node needs."""
 
-    def trial(self) -> Walk:
+    def trial(self) -> ShardWalk:
         """One whose collectives are not listed."""
 
 
 def as_graph(
-    walk: Walk, n: Node, operands: Sequence[Shard], f: Callable[..., Value]
+    walk: ShardWalk, n: Node, operands: Sequence[Shard], f: Callable[..., Value]
 ) -> list[Shard]:
     """What a function of whole tensors gives, partitioned in place of a node."""
     b = Builder(location=n.location)

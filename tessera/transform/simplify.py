@@ -17,7 +17,7 @@ from typing import Any
 
 from tessera.core.constraints import Scope, current_scope, scope
 from tessera.core.dtype import DType
-from tessera.core.rewrite import Rewriter, Rule, Table, live, replaced
+from tessera.core.rewrite import Rewriter, Rule, RuleTable, live, replaced
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import forbidden
 from tessera.transform.fold import fold
@@ -26,18 +26,18 @@ from tessera.transform.layouts import LAYOUTS
 from tessera.transform.maker import Maker
 
 FOLD: Rule[Node, Value] = Rule("fold", "f(constants) -> constant", (), fold)
-RULES: Table[Node, Value] = Table((FOLD, *ARITHMETIC, *LOGIC, *CASTS, *LAYOUTS))
+RULES: RuleTable[Node, Value] = RuleTable((FOLD, *ARITHMETIC, *LOGIC, *CASTS, *LAYOUTS))
 
 
 def simplify(
-    g: Graph, fired: Counter[str] | None = None, table: Table[Node, Value] = RULES
+    g: Graph, fired: Counter[str] | None = None, table: RuleTable[Node, Value] = RULES
 ) -> Graph:
     """g in the normal form of a table of rules; `fired` counts the rules that applied."""
     with scope(Scope.of(g.guards, around=current_scope())):
         return _simplified(g, fired, table)
 
 
-def _simplified(g: Graph, fired: Counter[str] | None, table: Table[Node, Value]) -> Graph:
+def _simplified(g: Graph, fired: Counter[str] | None, table: RuleTable[Node, Value]) -> Graph:
     maker = Maker()
     rewriter = Rewriter[Node, Value](table, _head, _key, _fits, maker)
     maker.settle = rewriter.settle

@@ -18,7 +18,7 @@ from typing import Any
 
 from tessera.core.dims import Size, product
 from tessera.core.evaluate import is_portable
-from tessera.core.rewrite import Rule, Table
+from tessera.core.rewrite import Rule, RuleTable
 from tessera.core.scalar import Expr, arg
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import REGISTRY, Op
@@ -287,11 +287,11 @@ SINKS: tuple[Rule[Node, Value], ...] = (
     Rule("reshape_later", "f(reshape(x)) -> reshape(f(x))", (), _reshape_later),
     Rule("fold_before_reshape", "sum(reshape(x), -1) -> reshape(sum(x, -1))", (), _fold_before_reshape),
 )  # fmt: skip
-TABLE: Table[Node, Value] = Table((*RULES.rules, *JOINS, *SINKS))
-ON_CPU: Table[Node, Value] = Table((*TABLE.rules, *TURNS))
+TABLE: RuleTable[Node, Value] = RuleTable((*RULES.rules, *JOINS, *SINKS))
+ON_CPU: RuleTable[Node, Value] = RuleTable((*TABLE.rules, *TURNS))
 CASTS: tuple[Rule[Node, Value], ...] = (
     Rule("cast_after_reshape", "reshape(f32(x)) -> f32(reshape(x))", ("reshape",), _cast_after_reshape),
     Rule("cast_before_reshape", "bf16(reshape(x)) -> reshape(bf16(x))", ("cast",), _cast_before_reshape),
 )  # fmt: skip
-ON_ANY: Table[Node, Value] = Table((*TABLE.rules, *CASTS))
-ON_GPU: Table[Node, Value] = Table((*ON_ANY.rules, *DRAWS, *COUNTS))
+ON_ANY: RuleTable[Node, Value] = RuleTable((*TABLE.rules, *CASTS))
+ON_GPU: RuleTable[Node, Value] = RuleTable((*ON_ANY.rules, *DRAWS, *COUNTS))

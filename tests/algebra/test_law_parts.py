@@ -13,7 +13,7 @@ import tessera as ts
 from tessera import op
 from tessera.algebra.apply import rank_bound
 from tessera.algebra.laws.derivation import known
-from tessera.algebra.laws.pattern import Term, parse
+from tessera.algebra.laws.pattern import OperatorTerm, parse
 from tessera.algebra.laws.saved import _read, _written
 from tessera.algebra.laws.show import Letters
 from tessera.algebra.laws.simplify import search
@@ -27,11 +27,11 @@ RUNS_ON = "numpy"
 def test_a_sum_of_many_is_one_sum() -> None:
     for text in ("A + B", "A + B + C", "A + B + C + D"):
         found = parse(text)
-        assert isinstance(found, Term)
+        assert isinstance(found, OperatorTerm)
         assert (found.form, len(found.parts)) == ("plus", text.count("+") + 1)
     product = parse("A @ B + C @ D")
-    assert isinstance(product, Term)
-    assert [p.form for p in product.parts if isinstance(p, Term)] == ["compose", "compose"]
+    assert isinstance(product, OperatorTerm)
+    assert [p.form for p in product.parts if isinstance(p, OperatorTerm)] == ["compose", "compose"]
 
 
 def test_things_have_letters_of_their_own() -> None:

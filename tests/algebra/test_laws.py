@@ -11,7 +11,7 @@ from tessera.algebra.laws import numbers as exact
 from tessera.algebra.laws.check import LawError, prove
 from tessera.algebra.laws.derivation import Derivation
 from tessera.algebra.laws.law import Law
-from tessera.algebra.laws.saturate import Limits
+from tessera.algebra.laws.saturate import SaturationLimits
 from tessera.algebra.laws.simplify import search
 from tessera.algebra.laws.table import LAWS
 from tessera.algebra.operator import FUNCTIONS, Operator
@@ -80,7 +80,7 @@ def test_random_expressions_have_derivations_that_replay(seed):
         d = found.derivation
         d.replay()
         assert d.check(seed) == len(d.steps)
-        assert found.terms <= 2 * Limits().terms
+        assert found.terms <= 2 * SaturationLimits().terms
         want, got = dense_of(a), dense_of(found.operator())
         assert got.dtype == want.dtype
         assert np.allclose(got, want, rtol=1e-9, atol=1e-9 * max(1, np.abs(want).max(initial=0)))
@@ -124,7 +124,7 @@ def test_a_derivation_that_was_changed_is_refused():
 def test_limits_are_kept_and_the_result_is_right():
     a = random_operator(Random(3), 6, ts.f64)
     for terms in (20, 60, 200):
-        found = search(a, 5, Limits(terms=terms))
+        found = search(a, 5, SaturationLimits(terms=terms))
         assert np.allclose(dense_of(found.operator()), dense_of(a))
 
 

@@ -13,7 +13,7 @@ import tessera as ts
 from tessera import op
 from tessera.checks.abstract import limits
 from tessera.checks.intervals import Hull, bounds_of, compare
-from tessera.checks.numerics import Bound, analyse, check_numerics
+from tessera.checks.numerics import ErrorBound, analyse, check_numerics
 from tessera.core.dtype import DType, bf16, f16, f32, f64
 from tessera.core.errors import NumericalError, OperandError
 from tessera.core.evaluate import scalar
@@ -162,7 +162,7 @@ UNSTABLE: dict[str, T] = {
 def test_an_unstable_kernel_has_a_witness(name: str) -> None:
     body, row, (lo, hi) = UNSTABLE[name]
     kernel = Row(row.dtype).kernel(body)
-    v = check_numerics(kernel, {}, {"x": Bound(lo, hi), "z": Bound(lo, hi)})
+    v = check_numerics(kernel, {}, {"x": ErrorBound(lo, hi), "z": ErrorBound(lo, hi)})
     assert v.findings, v
     assert all(f.confirmed and f.suggestion for f in v.findings)
 
@@ -200,7 +200,7 @@ STABLE: dict[str, T] = {
 def test_a_stable_kernel_is_proved_and_its_bounds_hold(name: str) -> None:
     body, row, (lo, hi) = STABLE[name]
     kernel, dtype = Row(row.dtype).kernel(body), row.dtype
-    inputs = {"x": Bound(lo, hi), "z": Bound(lo, hi)}
+    inputs = {"x": ErrorBound(lo, hi), "z": ErrorBound(lo, hi)}
     v = check_numerics(kernel, {}, inputs)
     assert v.is_proof, v
     out = analyse(kernel, {}, inputs).outs["y"]
@@ -219,7 +219,7 @@ def test_the_error_bound_holds() -> None:
     for name in ("softmax", "sum", "logsumexp", "quotient"):
         body, row, (lo, hi) = STABLE[name]
         narrow, wide = Row(row.dtype).kernel(body), Row(f64).kernel(body)
-        inputs = {"x": Bound(lo, hi), "z": Bound(lo, hi)}
+        inputs = {"x": ErrorBound(lo, hi), "z": ErrorBound(lo, hi)}
         bound = analyse(narrow, {}, inputs).outs["y"].err
         assert np.isfinite(bound)
         rng = np.random.default_rng(4)
@@ -305,7 +305,7 @@ def test_results_lie_within_the_bounds_of_random_kernels(p: Program) -> None:
     for m, a in zip(p.kernel.parameters, p.arrays, strict=True):
         wide = a.astype(np.float64)
         if not m.writable and m.type.dtype.kind == "f" and a.size and np.isfinite(wide).all():
-            inputs[m.name] = Bound(float(wide.min()), float(wide.max()))
+            inputs[m.name] = ErrorBound(float(wide.min()), float(wide.max()))
     outs = analyse(p.kernel, sizes_of(p.kernel, p.arrays), inputs).outs
     runs = []
     for fill in (0, 1):

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.checks.banks import Layout, Swizzle, check_banks
+from tessera.checks.banks import BankLayout, Swizzle, check_banks
 from tessera.checks.initial import check_initial
 from tessera.checks.kernel import TOOLS, check_kernel
 from tessera.checks.registers import check_registers, pressure
@@ -106,9 +106,11 @@ def test_there_are_many_conflicts() -> None:
 
 def test_a_swizzle_removes_conflicts() -> None:
     kernel = columns(8, 32)
-    plain = check_banks(kernel, layouts=Layout(vector=4)).findings
+    plain = check_banks(kernel, layouts=BankLayout(vector=4)).findings
     assert [f.witness["degree"] for f in plain if f.operation.startswith("load")] == [8]
-    found = check_banks(kernel, layouts={"s1": Layout(Swizzle(bits=3, chunk=4), vector=4)}).findings
+    found = check_banks(
+        kernel, layouts={"s1": BankLayout(Swizzle(bits=3, chunk=4), vector=4)}
+    ).findings
     assert not [f for f in found if f.operation.startswith("load")]
 
 
@@ -132,7 +134,7 @@ def test_vectors_are_taken_in_turns() -> None:
     b.store(y, b.load(s, (0, 0), (32, 32)), (0, 0), (32, 32))
     kernel = b.finish()
     assert check_banks(kernel).ok
-    assert check_banks(kernel, layouts=Layout(vector=4)).ok
+    assert check_banks(kernel, layouts=BankLayout(vector=4)).ok
 
 
 # Scratch --------------------------------------------------------------------------------------------

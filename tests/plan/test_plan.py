@@ -26,9 +26,9 @@ from tessera.core.flags import override
 from tessera.models import gpt_oss
 from tessera.models.config import Config
 from tessera.plan.choice import Choice, in_flight
-from tessera.plan.cost import Group, Product, collective_time, product_time, spans
+from tessera.plan.cost import DeviceGroup, MatrixProducts, collective_time, product_time, spans
 from tessera.plan.machine import MACHINES, Machine, machine, ranks
-from tessera.plan.model import GPT_OSS_120B, Cut, Transformer, described, gpt
+from tessera.plan.model import GPT_OSS_120B, LayerCut, Transformer, described, gpt
 from tessera.plan.order import order_of
 from tessera.plan.simulate import _StepRun, simulate, stages_of
 from tessera.plan.stages import cut_stages, quick_cut
@@ -133,7 +133,7 @@ def test_kept_activations_are_those_of_the_published_formula(tp, sequence):
     """Korthikanti et al. (2022): s b h (10 + 24 / t + 5 a s / (h t)), all of it over t with sequence parallelism."""
     h, a, s, b = 1024, 16, 512, 3
     m = replace(megatron(2, h, a), length=s)
-    block = m.on_device(Cut(tp=tp, micro=b, sequence=sequence))[1]
+    block = m.on_device(LayerCut(tp=tp, micro=b, sequence=sequence))[1]
     whole = 10 / tp if sequence else 10
     assert block.kept == pytest.approx(s * b * h * (whole + 24 / tp + 5 * a * s / (h * tp)))
 
@@ -157,13 +157,13 @@ def test_a_config_of_llama():
 
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_a_group_spans_all_its_members(size, stride):
-    joined = [n for n, _ in spans(Group(size, stride), MACHINES["128xa100"])]
+    joined = [n for n, _ in spans(DeviceGroup(size, stride), MACHINES["128xa100"])]
     assert int(np.prod(joined)) == size
 
 
 def test_groups_in_a_node_use_its_links():
     m = MACHINES["128xa100"]
-    names = [[link.name for _, link in spans(Group(8, s), m)] for s in (1, 4, 8)]
+    names = [[link.name for _, link in spans(DeviceGroup(8, s), m)] for s in (1, 4, 8)]
     assert names == [["NVLink 3"], ["NVLink 3", "InfiniBand HDR"], ["InfiniBand HDR"]]
 
 
@@ -175,12 +175,12 @@ def test_reducing_is_scattering_and_gathering(size, nbytes):
         m, levels=tuple(replace(v, link=replace(v.link, latency=0.0)) for v in m.levels)
     )
     kinds = {
-        k: collective_time(k, nbytes, Group(size), still)
+        k: collective_time(k, nbytes, DeviceGroup(size), still)
         for k in ("all_reduce", "reduce_scatter", "all_gather")
     }
     assert kinds["all_reduce"] == pytest.approx(kinds["reduce_scatter"] + kinds["all_gather"])
     assert (
-        collective_time("all_reduce", nbytes, Group(size), still.with_reduction())
+        collective_time("all_reduce", nbytes, DeviceGroup(size), still.with_reduction())
         < kinds["all_reduce"] * 1.001
     )
 
@@ -192,7 +192,7 @@ def test_reducing_is_scattering_and_gathering(size, nbytes):
 )
 def test_products_take_at_least_the_roofline(m, n, k):
     d = MACHINES["8xh100"].device
-    p = Product(m, n, k)
+    p = MatrixProducts(m, n, k)
     least = max(p.flops / d.peak("bf16"), p.bytes(2) / d.bandwidth)
     assert least < product_time(p, d) < 100 * least + 1e-4
 

@@ -12,7 +12,7 @@ from tessera.algebra.constructors.basic import column
 from tessera.algebra.kind import Cost, Kind, always, register
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solve import named
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dtype import complex_of
 from tessera.core.errors import NumericalError, ShapeError
 from tessera.ir.graph.ir import Value, host_data
@@ -139,7 +139,7 @@ register(Kind(
     apply=lambda a, x: convolved(a.data[0], x, a.shape[0]),
     transpose=lambda a: Operator("circulant", data=(_turned(a.data[0]),)),
     conj=lambda a: Operator("circulant", data=(conjugate(a.data[0]),)),
-    dense=lambda a: take(a.data[0], Table(_positions(a.shape[0])).value, 0),
+    dense=lambda a: take(a.data[0], IndexTable(_positions(a.shape[0])).value, 0),
     flags=lambda a: frozenset(("circulant",)), cost=_transform_cost,
     diagonal=lambda a: broadcast(slice_(a.data[0], (0,), (1,)), (a.shape[0],)), slogdet=_slogdet,
     solve=_solve, inverse=_mapped(reciprocal, "inverse", True), function=_function,
@@ -176,7 +176,7 @@ def _diagonals(m: int, n: int) -> Any:
 
 def _dense(a: Operator) -> Value:
     m, n, _ = a.static
-    return take(a.data[0], Table(_diagonals(m, n)).value, 0)
+    return take(a.data[0], IndexTable(_diagonals(m, n)).value, 0)
 
 
 def _is_small(a: Operator) -> bool:

@@ -10,7 +10,7 @@ from tessera.algebra.apply import columns, dense_of, light_cost
 from tessera.algebra.constructors.basic import float_dtype, size_of
 from tessera.algebra.kind import Kind, register
 from tessera.algebra.operator import Operator, function
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dtype import f32
 from tessera.core.errors import AxisError, OperandError, ShapeError
 from tessera.ir.graph.ir import Value, host_data
@@ -53,12 +53,12 @@ def permutation(p: Any, dtype: Any = f32) -> Operator:
         raise OperandError(
             f"permutation: the indices are no permutation of 0 to {n - 1}: each must occur once"
         )
-    return Operator("permutation", static=(Table(array), float_dtype("permutation", dtype)))
+    return Operator("permutation", static=(IndexTable(array), float_dtype("permutation", dtype)))
 
 
 def _inverse_table(a: Operator) -> Operator:
     order = np.argsort(a.static[0].array)
-    return Operator("permutation", static=(Table(order), a.static[1]))
+    return Operator("permutation", static=(IndexTable(order), a.static[1]))
 
 
 def _parity(a: Operator) -> int:
@@ -80,7 +80,7 @@ def _power(a: Operator, k: int) -> Operator:
         out = base[out] if k % 2 else out
         base, k = base[base], k // 2
     assert len(out) == len(p)
-    return Operator("permutation", static=(Table(out), a.static[1]))
+    return Operator("permutation", static=(IndexTable(out), a.static[1]))
 
 
 def _exact_rows(index: Any, n: int) -> Any:
@@ -96,7 +96,7 @@ register(Kind(
     flags=lambda a: frozenset(("permutation",)), cost=lambda a, k: light_cost(a, k, 0, len(a.static[0])),
     slogdet=lambda a: (full_of((), _parity(a), a.dtype), full_of((), 0, a.dtype.real)),
     diagonal=lambda a: cast_to(
-        Table(a.static[0].array == np.arange(len(a.static[0]))).value, a.dtype
+        IndexTable(a.static[0].array == np.arange(len(a.static[0]))).value, a.dtype
     ),
     inverse=_inverse_table, power=_power,
     exact=lambda a, parts, data: _exact_rows(a.static[0].array, a.shape[1]),
@@ -115,7 +115,7 @@ def select(index: Any, n: Any, dtype: Any = f32) -> Operator:
             f"select: index {int(array.max() if array.max() >= size else array.min())} is out of range "
             f"for vectors of {size}"
         )
-    table = Table(np.where(array < 0, array + size, array))
+    table = IndexTable(np.where(array < 0, array + size, array))
     return Operator("select", static=(table, size, float_dtype("select", dtype)))
 
 

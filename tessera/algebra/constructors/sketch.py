@@ -9,7 +9,7 @@ from tessera.algebra.constructors.basic import dense, diag, float_dtype, size_of
 from tessera.algebra.constructors.fourier import dct
 from tessera.algebra.constructors.index import indices, select
 from tessera.algebra.operator import Operator, function
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ops.define import cast_to
@@ -59,7 +59,7 @@ def _counted(key: Any, m: int, n: int, dtype: Any) -> Operator:
     keys = split(key, 2)
     first, second = index(keys, 0), index(keys, 1)
     rows = indices("sketch", randint(second, (n,), 0, m))
-    columns = Table(range(n))
+    columns = IndexTable(range(n))
     return Operator(
-        "sparse", data=(_signs(first, (n,), dtype),), static=(Table(rows), columns, m, n)
+        "sparse", data=(_signs(first, (n,), dtype),), static=(IndexTable(rows), columns, m, n)
     )

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.algebra.apply import conjugate, light_cost
 from tessera.algebra.kind import Kind, always, register
 from tessera.algebra.operator import Operator, function
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.device import ANYWHERE
 from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
@@ -70,7 +70,7 @@ def _from_rows(values: Any, columns: Any, starts: Any, shape: Any) -> Operator:
         raise ShapeError(f"sparse: column {int(cols.max())} is out of range for {width} columns")
     at = np.repeat(np.arange(rows), np.diff(ends))
     kind = "sparse" if v.ndim == 1 else "block_sparse"
-    return Operator(kind, data=(v,), static=(Table(at), Table(cols), m, n))
+    return Operator(kind, data=(v,), static=(IndexTable(at), IndexTable(cols), m, n))
 
 
 def _from_dense(array: Any, block: Any, held: Callable[[Any], Value]) -> Operator:
@@ -78,14 +78,16 @@ def _from_dense(array: Any, block: Any, held: Callable[[Any], Value]) -> Operato
     if block is None:
         rows, cols = np.nonzero(array)
         values = held(array[rows, cols])
-        return Operator("sparse", data=(values,), static=(Table(rows), Table(cols), m, n))
+        return Operator("sparse", data=(values,), static=(IndexTable(rows), IndexTable(cols), m, n))
     r, c = wholes("sparse", "block", block)
     if min(r, c) < 1 or m % r or n % c:
         raise ShapeError(f"sparse: tiles of {r} by {c} do not divide a matrix of {m} by {n}")
     tiles = array.reshape(m // r, r, n // c, c).swapaxes(1, 2)
     rows, cols = np.nonzero(np.any(tiles != 0, axis=(2, 3)))
     values = held(np.ascontiguousarray(tiles[rows, cols]))
-    return Operator("block_sparse", data=(values,), static=(Table(rows), Table(cols), m, n))
+    return Operator(
+        "block_sparse", data=(values,), static=(IndexTable(rows), IndexTable(cols), m, n)
+    )
 
 
 # Elements ---------------------------------------------------------------------------------------
@@ -102,8 +104,8 @@ def _diagonal(a: Operator) -> Value:
     rows, cols, m, n = a.static
     on = np.flatnonzero(rows.array == cols.array)
     zeros = full_of((min(m, n),), 0, a.dtype)
-    where = Table(rows.array[on]).value
-    return update(zeros, where, take(a.data[0], Table(on).value, 0), "add")
+    where = IndexTable(rows.array[on]).value
+    return update(zeros, where, take(a.data[0], IndexTable(on).value, 0), "add")
 
 
 def _flags(a: Operator) -> frozenset[str]:
@@ -125,7 +127,7 @@ def _exact(a: Operator, parts: Any, data: Any) -> Any:
 
 def _dense(a: Operator) -> Value:
     rows, cols, m, n = a.static
-    flat = Table(rows.array * n + cols.array).value
+    flat = IndexTable(rows.array * n + cols.array).value
     return reshape(update(full_of((m * n,), 0, a.dtype), flat, a.data[0], "add"), (m, n))
 
 
@@ -163,7 +165,7 @@ def _tiles(a: Operator, x: Value, turned: bool) -> Value:
 def _tiles_dense(a: Operator) -> Value:
     rows, cols, m, n = a.static
     r, c = a.data[0].shape[1:]
-    flat = Table(rows.array * (n // c) + cols.array).value
+    flat = IndexTable(rows.array * (n // c) + cols.array).value
     grid = update(full_of(((m // r) * (n // c), r, c), 0, a.dtype), flat, a.data[0], "add")
     return reshape(moveaxis(reshape(grid, (m // r, n // c, r, c)), 2, 1), (m, n))
 

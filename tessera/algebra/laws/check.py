@@ -17,41 +17,41 @@ import numpy as np
 
 from tessera.algebra.laws import numbers as exact
 from tessera.algebra.laws.datum import Datum, exactly, leaf, symbol
-from tessera.algebra.laws.law import Given, Law
-from tessera.algebra.laws.numbers import RATIONALS, Matrix, NoInverse, Numbers
+from tessera.algebra.laws.law import Law, LetterFacts
+from tessera.algebra.laws.numbers import RATIONALS, Matrix, NoInverse, NumberSystem
 from tessera.algebra.laws.pattern import build
 from tessera.algebra.operator import Operator
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dtype import c128
 from tessera.core.errors import NumericalError
 from tessera.ops.fft import OPPOSITE
 
-Exact = Callable[[Operator, Sequence[Matrix], Sequence[Matrix], Numbers], Matrix]
+Exact = Callable[[Operator, Sequence[Matrix], Sequence[Matrix], NumberSystem], Matrix]
 
 
 class LawError(NumericalError):
     """A law, or a step of a derivation, that does not hold."""
 
 
-def _sum(a: Operator, parts: Sequence[Matrix], data: Any, numbers: Numbers) -> Matrix:
+def _sum(a: Operator, parts: Sequence[Matrix], data: Any, numbers: NumberSystem) -> Matrix:
     total = parts[0]
     for p in parts[1:]:
         total = total + p
     return total
 
 
-def _scale(a: Operator, parts: Sequence[Matrix], data: Sequence[Matrix], n: Numbers) -> Matrix:
+def _scale(a: Operator, parts: Sequence[Matrix], data: Sequence[Matrix], n: NumberSystem) -> Matrix:
     return np.asarray(parts[0] * (data[0].item() if data else n.of(a.static[0])), object)
 
 
-def _function(a: Operator, parts: Sequence[Matrix], data: Any, numbers: Numbers) -> Matrix:
+def _function(a: Operator, parts: Sequence[Matrix], data: Any, numbers: NumberSystem) -> Matrix:
     return EXACT_FUNCTIONS[a.static[0]](parts[0], numbers)
 
 
 EXACT_FUNCTIONS = {"exp": exact.exponential, "log": exact.logarithm, "sqrt": exact.square_root}
 
 
-def _fourier(a: Operator, parts: Any, data: Any, numbers: Numbers) -> Matrix:
+def _fourier(a: Operator, parts: Any, data: Any, numbers: NumberSystem) -> Matrix:
     sizes, norm, inverse, _ = a.static
     out = numbers.eye(1)
     for n in sizes:
@@ -80,7 +80,10 @@ EXACT: dict[str, Exact] = {
 
 
 def matrix(
-    a: Operator, numbers: Numbers, given: dict[Any, Matrix], memo: dict[int, Matrix] | None = None
+    a: Operator,
+    numbers: NumberSystem,
+    given: dict[Any, Matrix],
+    memo: dict[int, Matrix] | None = None,
 ) -> Matrix:
     """The matrix of an operator over exact numbers; `given` holds those of data and of operators."""
     memo = {} if memo is None else memo
@@ -93,7 +96,7 @@ def matrix(
 
 
 def _matrix(
-    a: Operator, numbers: Numbers, given: dict[Any, Matrix], memo: dict[int, Matrix]
+    a: Operator, numbers: NumberSystem, given: dict[Any, Matrix], memo: dict[int, Matrix]
 ) -> Matrix:
     parts = [matrix(p, numbers, given, memo) for p in a.parts]
     data = [exactly(leaf(d), numbers, given) for d in a.data]
@@ -113,7 +116,7 @@ def equal(x: Matrix, y: Matrix) -> bool:
 # Instances --------------------------------------------------------------------------------------
 
 
-def random_array(numbers: Numbers, rng: Random, *shape: int, real: bool = False) -> Matrix:
+def random_array(numbers: NumberSystem, rng: Random, *shape: int, real: bool = False) -> Matrix:
     """An array of small random numbers."""
     out = np.empty(shape, object)
     for at in np.ndindex(shape):
@@ -121,7 +124,9 @@ def random_array(numbers: Numbers, rng: Random, *shape: int, real: bool = False)
     return out
 
 
-def random_matrix(numbers: Numbers, rng: Random, m: int, n: int, words: frozenset[str]) -> Matrix:
+def random_matrix(
+    numbers: NumberSystem, rng: Random, m: int, n: int, words: frozenset[str]
+) -> Matrix:
     """A random matrix that has the flags."""
     if "near" in words:
         return numbers.eye(m) + random_matrix(numbers, rng, m, n, words - {"near"} | {"small"})
@@ -130,7 +135,7 @@ def random_matrix(numbers: Numbers, rng: Random, m: int, n: int, words: frozense
     return _patterned(numbers, rng, m, n, words)
 
 
-def _patterned(numbers: Numbers, rng: Random, m: int, n: int, words: frozenset[str]) -> Matrix:
+def _patterned(numbers: NumberSystem, rng: Random, m: int, n: int, words: frozenset[str]) -> Matrix:
     """Matrices that have zeros, or one element in several places; the others follow."""
     real = "real" in words or "symmetric" in words
     a = random_array(numbers, rng, m, n, real=real)
@@ -147,7 +152,7 @@ def _patterned(numbers: Numbers, rng: Random, m: int, n: int, words: frozenset[s
     return _related(numbers, rng, a, words)
 
 
-def _related(numbers: Numbers, rng: Random, a: Matrix, words: frozenset[str]) -> Matrix:
+def _related(numbers: NumberSystem, rng: Random, a: Matrix, words: frozenset[str]) -> Matrix:
     """Matrices whose elements are tied by an equation."""
     (m, n), real = a.shape, "real" in words
     if "projector" in words:
@@ -165,26 +170,26 @@ def _related(numbers: Numbers, rng: Random, a: Matrix, words: frozenset[str]) ->
     return a + a.T if "symmetric" in words else a
 
 
-def _masked(a: Matrix, mask: Any, numbers: Numbers) -> Matrix:
+def _masked(a: Matrix, mask: Any, numbers: NumberSystem) -> Matrix:
     return np.where(mask, a, numbers.of(0))
 
 
-def _cayley(a: Matrix, numbers: Numbers) -> Matrix:
+def _cayley(a: Matrix, numbers: NumberSystem) -> Matrix:
     """(1 - S) / (1 + S) for skew S is unitary (Cayley)."""
     skew, one = a - exact.conjugate(a.T), numbers.eye(len(a))
     return exact.product(one - skew, exact.inverse(one + skew, numbers), numbers)
 
 
-def _projector(u: Matrix, numbers: Numbers) -> Matrix:
+def _projector(u: Matrix, numbers: NumberSystem) -> Matrix:
     h = exact.conjugate(u.T)
     inner = exact.inverse(exact.product(h, u, numbers), numbers)
     return exact.product(exact.product(u, inner, numbers), h, numbers)
 
 
-class Instance:
+class LawInstance:
     """The letters of a law, drawn at random."""
 
-    def __init__(self, law: Law, numbers: Numbers, rng: Random, order: int):
+    def __init__(self, law: Law, numbers: NumberSystem, rng: Random, order: int):
         self.numbers, self.rng = numbers, rng
         self.bound: dict[str, Any] = {"n": order} if order else {}
         self.given: dict[Datum, Matrix] = {}
@@ -201,7 +206,7 @@ class Instance:
         size: int = self.bound.setdefault(name, self.rng.randint(1, 3))
         return size
 
-    def _letter(self, g: Given) -> Any:
+    def _letter(self, g: LetterFacts) -> Any:
         if "int" in g.words:
             return self.rng.randint(1, 3)
         if g.words & {"grid", "offset", "kernel"}:
@@ -210,9 +215,9 @@ class Instance:
         if g.words & {"transform", "line"}:
             return self._transform(sizes[0], g.words)
         if "index" in g.words:
-            return Table([self.rng.randrange(sizes[1]) for _ in range(sizes[0])])
+            return IndexTable([self.rng.randrange(sizes[1]) for _ in range(sizes[0])])
         if "table" in g.words:
-            return Table(self.rng.sample(range(sizes[0]), sizes[0]))
+            return IndexTable(self.rng.sample(range(sizes[0]), sizes[0]))
         datum = symbol(g.name, tuple(sizes), c128)
         if g.is_operator:
             m, n = sizes
@@ -222,7 +227,7 @@ class Instance:
         self.given[datum] = exact.times_t(a) if "small" in g.words else a
         return datum
 
-    def _of_grid(self, g: Given) -> Any:
+    def _of_grid(self, g: LetterFacts) -> Any:
         """The sizes of a grid s, an offset on it, or a kernel for it."""
         if "grid" in g.words:
             return tuple(self.rng.randint(1, 3) for _ in range(self.rng.randint(1, 2)))
@@ -241,7 +246,7 @@ class Instance:
         return sizes, norm, "back" in words or ("to" not in words and self.rng.random() < 0.5)
 
 
-def systems(law: Law, rng: Random) -> list[tuple[Numbers, int]]:
+def systems(law: Law, rng: Random) -> list[tuple[NumberSystem, int]]:
     """The number systems in which to check a law, each with the order of its roots of unity."""
     if law.numbers == "roots":
         n = rng.choice((2, 3, 4, 5, 6, 8))
@@ -265,9 +270,9 @@ def prove(law: Law, trials: int = 4, seed: int = 0) -> int:
     return decided
 
 
-def holds(law: Law, numbers: Numbers, rng: Random, order: int = 0) -> None:
+def holds(law: Law, numbers: NumberSystem, rng: Random, order: int = 0) -> None:
     """Check one random instance."""
-    drawn = Instance(law, numbers, rng, order)
+    drawn = LawInstance(law, numbers, rng, order)
     left, right = (build(side, drawn.bound, c128) for side in law.sides)
     memo: dict[int, Matrix] = {}
     x, y = (matrix(side, numbers, drawn.given, memo) for side in (left, right))

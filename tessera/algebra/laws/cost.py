@@ -39,27 +39,27 @@ def data_cost(data: Iterable[Any]) -> Cost:
     return Cost().plus(*(datum_cost(d) for d in closure(needed))) if needed else Cost()
 
 
-class Use(NamedTuple):
+class PartUse(NamedTuple):
     """How often a part is applied, and to how many columns."""
 
     times: float
     columns: float
 
 
-def _kron_uses(a: Operator, k: float) -> list[Use]:
+def _kron_uses(a: Operator, k: float) -> list[PartUse]:
     """The factor that shrinks more is applied first."""
     (m, n), (p, q) = ((size(s) for s in part.shape) for part in a.parts)
     if p * n <= q * m:
-        return [Use(1, p * k), Use(1, n * k)]
-    return [Use(1, q * k), Use(1, m * k)]
+        return [PartUse(1, p * k), PartUse(1, n * k)]
+    return [PartUse(1, q * k), PartUse(1, m * k)]
 
 
 _EASY = {"eye", "diag", "permutation", "triangular", "tridiagonal", "circulant"}  # to solve
 
 
-def _solve_uses(a: Operator, k: float) -> list[Use]:
+def _solve_uses(a: Operator, k: float) -> list[PartUse]:
     """A part that is easy to solve is not applied; of any other the matrix is made."""
-    return [Use(0, 1) if a.parts[0].kind in _EASY | {"dense"} else Use(1, size(a.shape[1]))]
+    return [PartUse(0, 1) if a.parts[0].kind in _EASY | {"dense"} else PartUse(1, size(a.shape[1]))]
 
 
 def _solve_cost(a: Operator, k: float) -> Cost:
@@ -74,19 +74,19 @@ def _solve_cost(a: Operator, k: float) -> Cost:
 
 # Kinds that apply their parts to other columns than their own.
 OWN: dict[str, Callable[[Operator, float], Cost]] = {"inverse": _solve_cost}
-USES: dict[str, Callable[[Operator, float], list[Use]]] = {
+USES: dict[str, Callable[[Operator, float], list[PartUse]]] = {
     "kronecker": _kron_uses,
     "inverse": _solve_uses,
-    "power": lambda a, k: [Use(a.static[0], k)],
-    "function": lambda a, k: [Use(1, size(a.shape[1]))],
-    "kronsum": lambda a, k: [Use(1, size(a.parts[1].shape[1]) * k), Use(1, size(a.parts[0].shape[1]) * k)],
+    "power": lambda a, k: [PartUse(a.static[0], k)],
+    "function": lambda a, k: [PartUse(1, size(a.shape[1]))],
+    "kronsum": lambda a, k: [PartUse(1, size(a.parts[1].shape[1]) * k), PartUse(1, size(a.parts[0].shape[1]) * k)],
 }  # fmt: skip
 
 
-def uses(a: Operator, columns: float) -> list[Use]:
+def uses(a: Operator, columns: float) -> list[PartUse]:
     """How the parts of an operator are used when it is applied to columns."""
     rule = USES.get(a.kind)
-    return [Use(1, columns)] * len(a.parts) if rule is None else rule(a, columns)
+    return [PartUse(1, columns)] * len(a.parts) if rule is None else rule(a, columns)
 
 
 def own_cost(a: Operator, columns: float) -> Cost:

@@ -20,7 +20,7 @@ import numpy as np
 from tessera.algebra.constructors.convolution import wrapped_kernel
 from tessera.algebra.laws import numbers as exact
 from tessera.algebra.laws import products
-from tessera.algebra.laws.numbers import Matrix, Numbers
+from tessera.algebra.laws.numbers import Matrix, NumberSystem
 from tessera.core.dims import substitute, symbols
 from tessera.core.dtype import DType, complex_of, f32
 from tessera.core.promotion import promote_all
@@ -231,7 +231,7 @@ def computed(d: Datum, memo: dict[Datum, Any]) -> Any:
     return memo[d]
 
 
-def exactly(d: Datum, numbers: Numbers, given: dict[Datum, Matrix]) -> Matrix:
+def exactly(d: Datum, numbers: NumberSystem, given: dict[Datum, Matrix]) -> Matrix:
     """The array of exact numbers that a datum stands for, given the leaves."""
     found = given.get(d)
     if found is None:
@@ -271,7 +271,7 @@ def _kron_shape(a: Shape, b: Shape) -> Shape:
     return tuple(x * y for x, y in zip(a, b, strict=True))
 
 
-def _exact_kron(_: Numbers, a: Matrix, b: Matrix) -> Matrix:
+def _exact_kron(_: NumberSystem, a: Matrix, b: Matrix) -> Matrix:
     grid = np.multiply.outer(a, b)
     axes = [i for pair in zip(range(a.ndim), range(a.ndim, 2 * a.ndim), strict=True) for i in pair]
     sizes = [x * y for x, y in zip(a.shape, b.shape, strict=True)]
@@ -290,7 +290,7 @@ def _cut_shape(_: Shape, rows: Any, columns: Any) -> Shape:
     return len(range(*rows)), len(range(*columns))
 
 
-def _entry_exp(numbers: Numbers, a: Matrix) -> Matrix:
+def _entry_exp(numbers: NumberSystem, a: Matrix) -> Matrix:
     out = np.empty(a.shape, object)
     for at in np.ndindex(a.shape):
         out[at] = exact.exponential(np.array([[a[at]]], object), numbers)[0, 0]
@@ -305,8 +305,8 @@ def _triangle_flops(a: Sequence[float], b: Sequence[float]) -> float:
     return 2 * math.prod(a) * b[1] * products.part_done(a[0])
 
 
-def _transform(inverse: bool) -> Callable[[Numbers, Matrix], Matrix]:
-    def f(numbers: Numbers, c: Matrix) -> Matrix:
+def _transform(inverse: bool) -> Callable[[NumberSystem, Matrix], Matrix]:
+    def f(numbers: NumberSystem, c: Matrix) -> Matrix:
         n = len(c)
         w = exact.dft(n, numbers)
         if not inverse:
@@ -325,7 +325,7 @@ def _joined(axis: int) -> Callable[..., Shape]:
     return f
 
 
-def _exact_ones(numbers: Numbers, like: Matrix) -> Matrix:
+def _exact_ones(numbers: NumberSystem, like: Matrix) -> Matrix:
     return np.full(like.shape, numbers.of(1), object)
 
 
@@ -335,7 +335,7 @@ def _unit(like: Value, at: tuple[Any, ...]) -> Value:
     return shape.pad(one, [(i, n - 1 - i) for i, n in zip(at, like.shape, strict=True)])
 
 
-def _exact_unit(numbers: Numbers, like: Matrix, at: tuple[int, ...]) -> Matrix:
+def _exact_unit(numbers: NumberSystem, like: Matrix, at: tuple[int, ...]) -> Matrix:
     out = np.full(like.shape, numbers.of(0), object)
     out[at] = numbers.of(1)
     return out
@@ -345,8 +345,8 @@ def _identity(like: Value) -> Value:
     return matrix.matrix_diag(full(like.shape[:1], 1, like.dtype))
 
 
-def _exact_triangle(cut: Callable[[Any], Any]) -> Callable[[Numbers, Matrix], Matrix]:
-    def f(numbers: Numbers, a: Matrix) -> Matrix:
+def _exact_triangle(cut: Callable[[Any], Any]) -> Callable[[NumberSystem, Matrix], Matrix]:
+    def f(numbers: NumberSystem, a: Matrix) -> Matrix:
         return np.where(cut(np.ones(a.shape, bool)), a, numbers.of(0))
 
     return f

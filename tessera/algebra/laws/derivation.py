@@ -25,7 +25,7 @@ from tessera.algebra.laws.datum import Datum, leaf
 from tessera.algebra.laws.egraph import COMMUTE, EGraph
 from tessera.algebra.laws.form import SYMBOLIC
 from tessera.algebra.laws.law import Law
-from tessera.algebra.laws.numbers import Matrix, NoInverse, Numbers
+from tessera.algebra.laws.numbers import Matrix, NoInverse, NumberSystem
 from tessera.algebra.laws.saved import TermReader, TermWriter, dumped, parsed
 from tessera.algebra.laws.show import Letters, shown
 from tessera.algebra.laws.table import LAWS
@@ -245,7 +245,7 @@ def known(a: Operator, assumed: dict[int, frozenset[str]]) -> Operator:
 # Exact instances of terms -----------------------------------------------------------------------
 
 
-def _numbers(s: LawStep) -> Numbers:
+def _numbers(s: LawStep) -> NumberSystem:
     """Numbers in which both sides can be evaluated: with roots of unity, or series, as they need."""
     kinds = {a.kind: a for t in (s.before, s.after) for a in _walk(t)}
     if "function" in kinds:
@@ -278,7 +278,10 @@ def _is_opaque(a: Operator) -> bool:
 
 
 def leaves(
-    terms: tuple[Operator, ...], assumed: dict[int, frozenset[str]], numbers: Numbers, rng: Random
+    terms: tuple[Operator, ...],
+    assumed: dict[int, frozenset[str]],
+    numbers: NumberSystem,
+    rng: Random,
 ) -> dict[Any, Matrix]:
     """Random exact numbers for the tensors of terms, that have the flags of their operators."""
     drawn = _Drawn(assumed, numbers, rng)
@@ -295,7 +298,7 @@ _INSIDE = {"exp": "small", "sqrt": "near"}
 class _Drawn:
     """Exact numbers for the leaves of terms, as they are met."""
 
-    def __init__(self, assumed: dict[int, frozenset[str]], numbers: Numbers, rng: Random):
+    def __init__(self, assumed: dict[int, frozenset[str]], numbers: NumberSystem, rng: Random):
         self.assumed, self.numbers, self.rng = assumed, numbers, rng
         self.given: dict[Any, Matrix] = {}
 

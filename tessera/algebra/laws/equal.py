@@ -13,7 +13,7 @@ import numpy as np
 from tessera.ir.graph.ir import Value
 
 
-class Equal:
+class EqualTensors:
     """The tensors that were met, one of each."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.algebra.combinators.linear import balanced
 from tessera.algebra.laws.datum import Datum, computed, leaf, number
-from tessera.algebra.laws.equal import Equal
+from tessera.algebra.laws.equal import EqualTensors
 from tessera.algebra.operator import Operator
 from tessera.core.dtype import DType
 from tessera.ops.creation import full
@@ -114,9 +114,9 @@ SYMBOLIC = {
 }  # fmt: skip
 
 
-def symbolic(a: Operator, memo: dict[int, Operator], seen: Equal | None = None) -> Operator:
+def symbolic(a: Operator, memo: dict[int, Operator], seen: EqualTensors | None = None) -> Operator:
     """The operator as laws see it; tensors that are equal are one."""
-    seen = Equal() if seen is None else seen
+    seen = EqualTensors() if seen is None else seen
     if not a.parts and a.data and a.kind not in SYMBOLIC:
         data = tuple(map(seen.first, a.data))
         same = all(x is y for x, y in zip(data, a.data, strict=True))

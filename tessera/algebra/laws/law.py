@@ -22,8 +22,8 @@ from tessera.algebra.laws.form import form
 from tessera.algebra.laws.pattern import (
     REST,
     Bound,
+    OperatorTerm,
     Pattern,
-    Term,
     TooMuch,
     Var,
     build,
@@ -34,7 +34,7 @@ from tessera.algebra.operator import Operator
 
 
 @dataclass(frozen=True)
-class Given:
+class LetterFacts:
     """What a law asks of one letter."""
 
     name: str
@@ -61,10 +61,12 @@ _FOR_THE_CHECKER = {
 }  # fmt: skip
 
 
-def _given(text: str) -> Given:
+def _given(text: str) -> LetterFacts:
     name, *rest = text.split()
     sizes = [int(w) if w.isdigit() else w for w in rest if len(w) == 1 or w.isdigit()]
-    return Given(name, tuple(sizes), frozenset(w for w in rest if len(w) > 1 and not w.isdigit()))
+    return LetterFacts(
+        name, tuple(sizes), frozenset(w for w in rest if len(w) > 1 and not w.isdigit())
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,7 @@ class Law:
         return f"{self.name}: {self.equation}"
 
     @cached_property
-    def given(self) -> tuple[Given, ...]:
+    def given(self) -> tuple[LetterFacts, ...]:
         """What each letter must be."""
         return tuple(_given(t) for t in self.given_text.split(",") if t.strip())
 
@@ -95,15 +97,19 @@ class Law:
         return parse(left), parse(right)
 
     @cached_property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[DirectedLaw, ...]:
         """The directions in which it is used."""
         left, right = self.sides
-        forward = Rule(self, left, right, True)
-        return (forward, Rule(self, right, left, False)) if " = " in self.equation else (forward,)
+        forward = DirectedLaw(self, left, right, True)
+        return (
+            (forward, DirectedLaw(self, right, left, False))
+            if " = " in self.equation
+            else (forward,)
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
+class DirectedLaw:
     """A law in one direction."""
 
     law: Law
@@ -114,13 +120,13 @@ class Rule:
     @cached_property
     def kind(self) -> str:
         """The kind of what it applies to."""
-        assert isinstance(self.left, Term), self.law
+        assert isinstance(self.left, OperatorTerm), self.law
         return form(self.left.form).kind
 
     @cached_property
     def shallow(self) -> bool:
         """Whether its left side is a term as it stands."""
-        assert isinstance(self.left, Term)
+        assert isinstance(self.left, OperatorTerm)
         names = [p.name for p in self.left.parts if isinstance(p, Var)]
         fields = (*self.left.data, *self.left.static)
         return (
@@ -132,10 +138,10 @@ class Rule:
     @cached_property
     def heads(self) -> tuple[tuple[int, str], ...]:
         """Which parts have to be of which kind; those of a sum have no place."""
-        assert isinstance(self.left, Term)
+        assert isinstance(self.left, OperatorTerm)
         if self.left.form == "plus":
             return ()
-        terms = [(i, p) for i, p in enumerate(self.left.parts) if isinstance(p, Term)]
+        terms = [(i, p) for i, p in enumerate(self.left.parts) if isinstance(p, OperatorTerm)]
         return tuple((i, form(p.form).kind) for i, p in terms)
 
     def may_match(self, g: EGraph, n: int) -> bool:
@@ -145,7 +151,7 @@ class Rule:
 
     def matches(self, g: EGraph, n: int) -> Iterator[Bound]:
         """The ways in which a term fits, side conditions included."""
-        assert isinstance(self.left, Term)
+        assert isinstance(self.left, OperatorTerm)
         for bound in match_node(g, self.left, n, {}, top=True):
             found = self.conditions(g, bound)
             if found is not None:
@@ -190,7 +196,7 @@ class Rule:
         return left, right
 
 
-def _shape(given: Given, what: Any) -> tuple[Any, ...]:
+def _shape(given: LetterFacts, what: Any) -> tuple[Any, ...]:
     if given.words & {"table", "index"}:
         return (len(what),)
     if given.words & {"transform", "line"}:
@@ -198,7 +204,7 @@ def _shape(given: Given, what: Any) -> tuple[Any, ...]:
     return () if given.words & {"int", "grid", "offset", "kernel"} else what.shape
 
 
-def _transform_shape(given: Given, what: Any) -> tuple[Any, ...]:
+def _transform_shape(given: LetterFacts, what: Any) -> tuple[Any, ...]:
     """The size of a Fourier transform; none when it is not along a line, or not back, as wanted."""
     sizes, _, inverse = what
     wrong = "line" in given.words and len(sizes) != 1

@@ -29,7 +29,7 @@ class NoInverse(ArithmeticError):
     """A matrix or number that a law inverts has no inverse: the instance says nothing."""
 
 
-class Number:
+class ExactNumber:
     """An exact number: it meets machine numbers exactly."""
 
     __slots__ = ()
@@ -84,7 +84,7 @@ class Number:
         return hash(self._key())
 
 
-class Rational(Number):
+class Rational(ExactNumber):
     """a + bi with fractions a and b."""
 
     __slots__ = ("im", "re")
@@ -128,7 +128,7 @@ class Rational(Number):
         return f"{self.re}+{self.im}i" if self.im else str(self.re)
 
 
-class Modular(Number):
+class Modular(ExactNumber):
     """a + bi with a and b modulo a prime."""
 
     __slots__ = ("im", "p", "re")
@@ -176,7 +176,7 @@ def _residue(x: Fraction, p: int) -> int:
     return x.numerator * pow(x.denominator, -1, p)
 
 
-class Series(Number):
+class PowerSeries(ExactNumber):
     """c0 + c1 t + c2 t^2 + ... up to a fixed order, over a field of exact numbers."""
 
     __slots__ = ("terms",)
@@ -184,33 +184,33 @@ class Series(Number):
     def __init__(self, terms: Sequence[Any]):
         self.terms = tuple(terms)
 
-    def _lift(self, re: Fraction, im: Fraction) -> Series:
+    def _lift(self, re: Fraction, im: Fraction) -> PowerSeries:
         first = self.terms[0]._lift(re, im)
-        return Series([first] + [first - first] * (len(self.terms) - 1))
+        return PowerSeries([first] + [first - first] * (len(self.terms) - 1))
 
     def _key(self) -> Any:
         return self.terms
 
-    def _sum(self, other: Series) -> Series:
-        return Series([a + b for a, b in zip(self.terms, other.terms, strict=True)])
+    def _sum(self, other: PowerSeries) -> PowerSeries:
+        return PowerSeries([a + b for a, b in zip(self.terms, other.terms, strict=True)])
 
-    def __neg__(self) -> Series:
-        return Series([-a for a in self.terms])
+    def __neg__(self) -> PowerSeries:
+        return PowerSeries([-a for a in self.terms])
 
-    def _product(self, other: Series) -> Series:
+    def _product(self, other: PowerSeries) -> PowerSeries:
         out = [self.terms[0] - self.terms[0]] * len(self.terms)
         for i, a in enumerate(self.terms):
             if a:
                 for j, b in enumerate(other.terms[: len(out) - i]):
                     if b:
                         out[i + j] = out[i + j] + a * b
-        return Series(out)
+        return PowerSeries(out)
 
-    def conjugate(self) -> Series:
+    def conjugate(self) -> PowerSeries:
         """The series with conjugate terms: t is real."""
-        return Series([a.conjugate() for a in self.terms])
+        return PowerSeries([a.conjugate() for a in self.terms])
 
-    def inverse(self) -> Series:
+    def inverse(self) -> PowerSeries:
         """1 / c0 times the geometric series of the rest."""
         first = self.terms[0].inverse()
         out = [first]
@@ -219,7 +219,7 @@ class Series(Number):
             for k in range(1, n):
                 total = total + self.terms[k] * out[n - k]
             out.append(-(total * first))
-        return Series(out)
+        return PowerSeries(out)
 
     def __bool__(self) -> bool:
         return any(map(bool, self.terms))
@@ -229,7 +229,7 @@ class Series(Number):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumberSystem:
     """A number system: how numbers get into it, and its roots."""
 
     name: str
@@ -247,7 +247,7 @@ class Numbers:
 
     def met(self, x: Any) -> Any:
         """x, lifted if it is a machine number."""
-        return x if isinstance(x, Number) else self.of(x)
+        return x if isinstance(x, ExactNumber) else self.of(x)
 
     def array(self, x: Any) -> Matrix:
         """The image of an array of machine numbers."""
@@ -289,11 +289,11 @@ def _rational_sqrt(n: int) -> Any:
     return Rational(whole)
 
 
-RATIONALS = Numbers("rationals", Rational, _rational_root, _rational_sqrt)
+RATIONALS = NumberSystem("rationals", Rational, _rational_root, _rational_sqrt)
 
 
 @cache
-def modulo(p: int = MERSENNE) -> Numbers:
+def modulo(p: int = MERSENNE) -> NumberSystem:
     """The field of p^2 elements for a prime p = 3 mod 4."""
     assert p % 4 == 3, p
 
@@ -306,7 +306,7 @@ def modulo(p: int = MERSENNE) -> Numbers:
             raise NoInverse(f"{n} is no square modulo {p}")
         return Modular(found, 0, p)
 
-    return Numbers(f"pairs modulo {p}", lift, cache(lambda n: _circle_root(n, p)), sqrt)
+    return NumberSystem(f"pairs modulo {p}", lift, cache(lambda n: _circle_root(n, p)), sqrt)
 
 
 def _circle_root(n: int, p: int) -> Modular:
@@ -337,7 +337,7 @@ def raised(x: Any, k: int) -> Any:
 
 
 @cache
-def with_roots(n: int) -> Numbers:
+def with_roots(n: int) -> NumberSystem:
     """A field that has a root of unity of order n and a real square root of n."""
     if MERSENNE % n == n - 1:
         return modulo()
@@ -364,14 +364,14 @@ def _is_prime(n: int) -> bool:
 
 
 @cache
-def series(field: Numbers, order: int = 5) -> Numbers:
+def series(field: NumberSystem, order: int = 5) -> NumberSystem:
     """Power series over a field, cut off after `order` terms."""
     zero = field.of(0)
 
-    def constant(x: Any) -> Series:
-        return Series([x] + [zero] * (order - 1))
+    def constant(x: Any) -> PowerSeries:
+        return PowerSeries([x] + [zero] * (order - 1))
 
-    return Numbers(
+    return NumberSystem(
         f"power series over the {field.name}",
         lambda re, im: constant(field.lift(re, im)),
         lambda n: constant(field.root(n)),
@@ -385,11 +385,11 @@ def times_t(a: Matrix) -> Matrix:
     out = np.empty(a.shape, object)
     for at in np.ndindex(a.shape):
         s: Any = a[at]
-        out[at] = Series((s.terms[0] - s.terms[0], *s.terms[:-1]))
+        out[at] = PowerSeries((s.terms[0] - s.terms[0], *s.terms[:-1]))
     return out
 
 
-def inverse(a: Matrix, numbers: Numbers) -> Matrix:
+def inverse(a: Matrix, numbers: NumberSystem) -> Matrix:
     """The inverse of a square matrix by elimination; NoInverse when there is none."""
     n = len(a)
     work = np.concatenate([a, numbers.eye(n)], 1)
@@ -406,10 +406,10 @@ def inverse(a: Matrix, numbers: Numbers) -> Matrix:
 
 
 def _unit(x: Any) -> bool:
-    return bool(x.terms[0] if isinstance(x, Series) else x)
+    return bool(x.terms[0] if isinstance(x, PowerSeries) else x)
 
 
-def product(a: Matrix, b: Matrix, numbers: Numbers) -> Matrix:
+def product(a: Matrix, b: Matrix, numbers: NumberSystem) -> Matrix:
     """The matrix product, also when the inner size is 0."""
     if a.shape[-1] == 0:
         return numbers.zeros(*a.shape[:-1], *b.shape[1:])
@@ -421,7 +421,7 @@ def conjugate(a: Matrix) -> Matrix:
     return np.frompyfunc(lambda x: x.conjugate(), 1, 1)(a) if a.size else a
 
 
-def power(a: Matrix, k: int, numbers: Numbers) -> Matrix:
+def power(a: Matrix, k: int, numbers: NumberSystem) -> Matrix:
     """The k-th power of a square matrix; negative powers are those of the inverse."""
     if k < 0:
         return power(inverse(a, numbers), -k, numbers)
@@ -431,7 +431,7 @@ def power(a: Matrix, k: int, numbers: Numbers) -> Matrix:
     return out
 
 
-def exponential(a: Matrix, numbers: Numbers) -> Matrix:
+def exponential(a: Matrix, numbers: NumberSystem) -> Matrix:
     """The sum of a^k / k! for a matrix of series without constant term."""
     out = total = numbers.eye(len(a))
     for k in range(1, numbers.order):
@@ -440,7 +440,7 @@ def exponential(a: Matrix, numbers: Numbers) -> Matrix:
     return total
 
 
-def logarithm(a: Matrix, numbers: Numbers) -> Matrix:
+def logarithm(a: Matrix, numbers: NumberSystem) -> Matrix:
     """The sum of -(1 - a)^k / k for a matrix of series whose constant term is 1."""
     rest = numbers.eye(len(a)) - a
     out, total = numbers.eye(len(a)), numbers.zeros(*a.shape)
@@ -450,7 +450,7 @@ def logarithm(a: Matrix, numbers: Numbers) -> Matrix:
     return total
 
 
-def square_root(a: Matrix, numbers: Numbers) -> Matrix:
+def square_root(a: Matrix, numbers: NumberSystem) -> Matrix:
     """The binomial series of (1 + x)^(1/2) for a matrix of series whose constant term is the identity."""
     rest = a - numbers.eye(len(a))
     power, total, factor = numbers.eye(len(a)), numbers.eye(len(a)), Fraction(1)
@@ -463,7 +463,7 @@ def square_root(a: Matrix, numbers: Numbers) -> Matrix:
     return total
 
 
-def pseudoinverse(a: Matrix, numbers: Numbers) -> Matrix:
+def pseudoinverse(a: Matrix, numbers: NumberSystem) -> Matrix:
     """The inverse of Moore and Penrose of a matrix of full rank."""
     h = conjugate(a.T)
     if a.shape[0] >= a.shape[1]:
@@ -471,7 +471,7 @@ def pseudoinverse(a: Matrix, numbers: Numbers) -> Matrix:
     return product(h, inverse(product(a, h, numbers), numbers), numbers)
 
 
-def dft(n: int, numbers: Numbers) -> Matrix:
+def dft(n: int, numbers: NumberSystem) -> Matrix:
     """The matrix of w^(jk) with w the conjugate of the root of unity of order n."""
     w = numbers.root(n).conjugate()
     powers = [raised(w, k) if k else numbers.of(1) for k in range(n)]

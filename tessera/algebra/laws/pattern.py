@@ -22,7 +22,7 @@ from tessera.algebra.laws.datum import Datum, make, number
 from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.form import form
 from tessera.algebra.operator import Operator
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dtype import DType
 from tessera.ops.fft import OPPOSITE
 
@@ -62,7 +62,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Term:
+class OperatorTerm:
     """An operator of one kind."""
 
     form: str
@@ -71,7 +71,7 @@ class Term:
     static: tuple[Field, ...] = ()
 
 
-Pattern = Var | Term
+Pattern = Var | OperatorTerm
 
 _BINARY: dict[type[ast.operator], str] = {ast.MatMult: "compose", ast.Add: "plus"}
 _ATTRIBUTES = {"H": "adjoint", "T": "transpose"}
@@ -86,16 +86,16 @@ def _parse(e: ast.expr) -> Pattern:
     if isinstance(e, ast.Name) and e.id[0].isupper():
         return Var(e.id)
     if isinstance(e, ast.Attribute):
-        return Term(_ATTRIBUTES[e.attr], (_parse(e.value),))
+        return OperatorTerm(_ATTRIBUTES[e.attr], (_parse(e.value),))
     if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
-        return Term("scale", (_parse(e.operand),), (Field(_MINUS),))
+        return OperatorTerm("scale", (_parse(e.operand),), (Field(_MINUS),))
     if isinstance(e, ast.BinOp):
         return _binary(e)
     assert isinstance(e, ast.Call), ast.unparse(e)
     assert isinstance(e.func, ast.Name), ast.unparse(e)
     parts, data, static = ARITY[e.func.id]
     assert len(e.args) == parts + data + static, ast.unparse(e)
-    return Term(
+    return OperatorTerm(
         e.func.id,
         tuple(_parse(a) for a in e.args[:parts]),
         tuple(Field(a) for a in e.args[parts : parts + data]),
@@ -108,17 +108,17 @@ _MINUS = ast.parse("-1", mode="eval").body
 
 def _binary(e: ast.BinOp) -> Pattern:
     if isinstance(e.op, ast.Mult):
-        return Term("scale", (_parse(e.right),), (Field(e.left),))
+        return OperatorTerm("scale", (_parse(e.right),), (Field(e.left),))
     if isinstance(e.op, ast.Pow):
-        return Term("power", (_parse(e.left),), (), (Field(e.right),))
+        return OperatorTerm("power", (_parse(e.left),), (), (Field(e.right),))
     if isinstance(e.op, ast.Sub):
-        negative = Term("scale", (_parse(e.right),), (Field(_MINUS),))
-        return Term("plus", (_parse(e.left), negative))
+        negative = OperatorTerm("scale", (_parse(e.right),), (Field(_MINUS),))
+        return OperatorTerm("plus", (_parse(e.left), negative))
     left, right = _parse(e.left), _parse(e.right)
     if isinstance(e.op, ast.Add):
-        inner = left.parts if isinstance(left, Term) and left.form == "plus" else (left,)
-        return Term("plus", (*inner, right))
-    return Term(_BINARY[type(e.op)], (left, right))
+        inner = left.parts if isinstance(left, OperatorTerm) and left.form == "plus" else (left,)
+        return OperatorTerm("plus", (*inner, right))
+    return OperatorTerm(_BINARY[type(e.op)], (left, right))
 
 
 def variables(p: Pattern) -> Iterator[str]:
@@ -147,7 +147,9 @@ def match(g: EGraph, p: Pattern, n: int, bound: Bound) -> Iterator[Bound]:
         yield from match_node(g, p, m, bound)
 
 
-def match_node(g: EGraph, p: Term, m: int, bound: Bound, top: bool = False) -> Iterator[Bound]:
+def match_node(
+    g: EGraph, p: OperatorTerm, m: int, bound: Bound, top: bool = False
+) -> Iterator[Bound]:
     """The ways in which one term fits a pattern of its kind."""
     a, f = g.terms[m], form(p.form)
     found = _fields(p.data, f.data(a), bound)
@@ -280,19 +282,19 @@ def _gain(f: Any) -> Fraction:
     return {"backward": Fraction(n), "ortho": Fraction(1), "forward": Fraction(1, n)}[plain]
 
 
-def _mirror(f: Any) -> Table:
+def _mirror(f: Any) -> IndexTable:
     """Where each place of a grid goes when every index changes its sign."""
     places = np.arange(math.prod(f[0])).reshape(f[0])
     for axis in range(len(f[0])):
         places = np.roll(np.flip(places, axis), 1, axis)
-    return Table(places.reshape(-1))
+    return IndexTable(places.reshape(-1))
 
 
 class TooMuch(Exception):
     """A law whose right side would be much larger than the left one."""
 
 
-def _meeting(q: Table, r: Table) -> tuple[Any, Any]:
+def _meeting(q: IndexTable, r: IndexTable) -> tuple[Any, Any]:
     """The pairs of elements of two sparse matrices that meet in their product."""
     order = np.argsort(r.array, kind="stable")
     places = r.array[order]
@@ -307,11 +309,11 @@ def _meeting(q: Table, r: Table) -> tuple[Any, Any]:
 
 STATIC_FUNCTIONS: dict[str, Callable[..., Any]] = {
     # of tables of indices
-    "follow": lambda p, q: Table(q.array[p.array]),
-    "back": lambda p: Table(np.argsort(p.array)),
-    "both": lambda p, q: Table(np.concatenate([p.array, q.array])),
-    "left": lambda q, r: Table(_meeting(q, r)[0]),
-    "right": lambda q, r: Table(_meeting(q, r)[1]),
+    "follow": lambda p, q: IndexTable(q.array[p.array]),
+    "back": lambda p: IndexTable(np.argsort(p.array)),
+    "both": lambda p, q: IndexTable(np.concatenate([p.array, q.array])),
+    "left": lambda q, r: IndexTable(_meeting(q, r)[0]),
+    "right": lambda q, r: IndexTable(_meeting(q, r)[1]),
     # of grids
     "origin": lambda sizes: tuple(0 for _ in sizes),
     "count": math.prod,

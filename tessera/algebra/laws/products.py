@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tessera.algebra.laws import numbers as exact
-from tessera.algebra.laws.numbers import Matrix, Numbers
+from tessera.algebra.laws.numbers import Matrix, NumberSystem
 from tessera.ir.graph.ir import Value
 from tessera.ops import arrange, contraction, elementwise, fft, shape
 from tessera.ops.creation import constant
@@ -59,7 +59,7 @@ def triangle_times(a: Value, b: Value, lower: bool) -> Value:
     return shape.concat(found, 0)
 
 
-def exact_triangle_times(numbers: Numbers, a: Matrix, b: Matrix, lower: bool) -> Matrix:
+def exact_triangle_times(numbers: NumberSystem, a: Matrix, b: Matrix, lower: bool) -> Matrix:
     """The same over exact numbers."""
     i, j = np.indices(a.shape)
     kept = np.where(i >= j if lower else i <= j, a, numbers.of(0))
@@ -114,7 +114,9 @@ def bands_times(low: Value, d: Value, up: Value, b: Value) -> Value:
     return elementwise.add(elementwise.add(main, padded), shape.pad(above, ((0, 1), (0, 0))))
 
 
-def exact_bands_times(numbers: Numbers, low: Matrix, d: Matrix, up: Matrix, b: Matrix) -> Matrix:
+def exact_bands_times(
+    numbers: NumberSystem, low: Matrix, d: Matrix, up: Matrix, b: Matrix
+) -> Matrix:
     """The same over exact numbers."""
     out = d[:, None] * b
     out[1:] = out[1:] + low[:, None] * b[:-1]
@@ -133,7 +135,7 @@ def convolve(c: Value, e: Value) -> Value:
     return fft.irfft(elementwise.mul(fft.rfft(c), fft.rfft(e)), n)
 
 
-def exact_convolve(numbers: Numbers, c: Matrix, e: Matrix) -> Matrix:
+def exact_convolve(numbers: NumberSystem, c: Matrix, e: Matrix) -> Matrix:
     """The same over exact numbers."""
     return exact.product(_circulant(c), e, numbers)
 
@@ -145,7 +147,7 @@ def deconvolve(c: Value) -> Value:
     return fft.irfft(elementwise.reciprocal(fft.rfft(c)), c.shape[0])
 
 
-def exact_deconvolve(numbers: Numbers, c: Matrix) -> Matrix:
+def exact_deconvolve(numbers: NumberSystem, c: Matrix) -> Matrix:
     """The same over exact numbers."""
     return exact.inverse(_circulant(c), numbers)[:, 0]
 
@@ -164,7 +166,7 @@ def rings(u: Value, v: Value) -> Value:
     return y if y.dtype in (u.dtype, v.dtype) else elementwise.real(y)
 
 
-def exact_grid(numbers: Numbers, w: Matrix, sizes: Any, offsets: Any) -> Matrix:
+def exact_grid(numbers: NumberSystem, w: Matrix, sizes: Any, offsets: Any) -> Matrix:
     """A kernel as a grid: what lies past the end comes back at the start."""
     out = np.full(sizes, numbers.of(0), object)
     for at in np.ndindex(w.shape):
@@ -173,7 +175,7 @@ def exact_grid(numbers: Numbers, w: Matrix, sizes: Any, offsets: Any) -> Matrix:
     return out
 
 
-def exact_rings(numbers: Numbers, u: Matrix, v: Matrix) -> Matrix:
+def exact_rings(numbers: NumberSystem, u: Matrix, v: Matrix) -> Matrix:
     """From the definition."""
     out = np.full(u.shape, numbers.of(0), object)
     for i in np.ndindex(u.shape):

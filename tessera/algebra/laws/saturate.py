@@ -14,11 +14,11 @@ from itertools import islice
 from typing import Any
 
 from tessera.algebra.laws.egraph import EGraph, Full, Reason
-from tessera.algebra.laws.law import Rule
+from tessera.algebra.laws.law import DirectedLaw
 
 
 @dataclass(frozen=True)
-class Limits:
+class SaturationLimits:
     """How much work is done; seconds only as a last resort, since they depend on the machine."""
 
     terms: int = 200
@@ -27,31 +27,31 @@ class Limits:
     seconds: float | None = None
 
 
-LIMITS = Limits()
+LIMITS = SaturationLimits()
 
 
 class _Schedule:
     """When a law rests."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: SaturationLimits):
         self.limits = limits
-        self.until: dict[Rule, int] = {}
-        self.times: dict[Rule, int] = {}
-        self.seen: dict[Rule, int] = {}  # the last round in which it looked at all
+        self.until: dict[DirectedLaw, int] = {}
+        self.times: dict[DirectedLaw, int] = {}
+        self.seen: dict[DirectedLaw, int] = {}  # the last round in which it looked at all
 
-    def may(self, rule: Rule, now: int) -> bool:
+    def may(self, rule: DirectedLaw, now: int) -> bool:
         return self.until.get(rule, 0) <= now
 
-    def rest(self, rule: Rule, now: int) -> None:
+    def rest(self, rule: DirectedLaw, now: int) -> None:
         times = self.times.get(rule, 0)
         self.times[rule] = times + 1
         self.until[rule] = now + 1 + 2**times
 
-    def room(self, rule: Rule) -> int:
+    def room(self, rule: DirectedLaw) -> int:
         return self.limits.matches << self.times.get(rule, 0)
 
 
-def saturate(g: EGraph, rules: Sequence[Rule], limits: Limits) -> bool:
+def saturate(g: EGraph, rules: Sequence[DirectedLaw], limits: SaturationLimits) -> bool:
     """Apply rules to a graph; whether nothing is left to apply."""
     schedule = _Schedule(limits)
     done: set[Any] = set()
@@ -75,7 +75,7 @@ def saturate(g: EGraph, rules: Sequence[Rule], limits: Limits) -> bool:
     return False
 
 
-def _matches(g: EGraph, rule: Rule, schedule: _Schedule, now: int) -> list[tuple[int, Any]]:
+def _matches(g: EGraph, rule: DirectedLaw, schedule: _Schedule, now: int) -> list[tuple[int, Any]]:
     """Where a rule applies, among terms that changed since it looked last."""
     since = schedule.seen.get(rule, 0)
     out: list[tuple[int, Any]] = []
@@ -92,7 +92,7 @@ def _matches(g: EGraph, rule: Rule, schedule: _Schedule, now: int) -> list[tuple
     return out
 
 
-def _apply(g: EGraph, found: Sequence[tuple[Rule, int, Any]], done: set[Any]) -> bool:
+def _apply(g: EGraph, found: Sequence[tuple[DirectedLaw, int, Any]], done: set[Any]) -> bool:
     news = False
     for rule, n, bound in found:
         key = (

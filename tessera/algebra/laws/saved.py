@@ -14,7 +14,7 @@ from typing import Any
 from tessera.algebra.kind import KINDS
 from tessera.algebra.laws.datum import FUNCTIONS, Datum, closure, leaf, make, number, symbol
 from tessera.algebra.operator import Operator
-from tessera.algebra.table import Table
+from tessera.algebra.table import IndexTable
 from tessera.core.dims import Dim, parse_dim
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import OperandError
@@ -43,7 +43,7 @@ _FIELDS: dict[type, tuple[str, Any, Any]] = {
     float: ("float", repr, float),
     complex: ("complex", lambda x: [repr(x.real), repr(x.imag)], lambda x: complex(*map(float, x))),
     Fraction: ("fraction", str, Fraction),
-    Table: ("table", lambda x: x.array.tolist(), Table),
+    IndexTable: ("table", lambda x: x.array.tolist(), IndexTable),
     tuple: ("tuple", lambda xs: [_written(x) for x in xs], lambda xs: tuple(_read(x) for x in xs)),
     DType: ("dtype", str, as_dtype),
     Dim: ("size", str, parse_dim),

@@ -12,9 +12,9 @@ from tessera.algebra.laws.derivation import Derivation, LawStep, replaced
 from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.extract import EPSILON, Extractor
 from tessera.algebra.laws.form import realised, symbolic
-from tessera.algebra.laws.law import Law, Rule
+from tessera.algebra.laws.law import DirectedLaw, Law
 from tessera.algebra.laws.log import note
-from tessera.algebra.laws.saturate import LIMITS, Limits, saturate
+from tessera.algebra.laws.saturate import LIMITS, SaturationLimits, saturate
 from tessera.algebra.laws.table import LAWS
 from tessera.algebra.laws.truncate import Truncated, truncated
 from tessera.algebra.operator import Operator, function
@@ -44,12 +44,12 @@ class Simplified:
 
 
 @cache
-def _rules(groups: frozenset[str]) -> tuple[Rule, ...]:
+def _rules(groups: frozenset[str]) -> tuple[DirectedLaw, ...]:
     return tuple(r for law in LAWS if law.group in groups for r in law.rules)
 
 
 def search(
-    a: Operator, columns: float | None = 1, limits: Limits = LIMITS, laws: Any = None
+    a: Operator, columns: float | None = 1, limits: SaturationLimits = LIMITS, laws: Any = None
 ) -> Simplified:
     """Find the cheapest term equal to an operator, for so many columns (None: for its matrix)."""
     g = EGraph(limits.terms)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.algebra.solvers.closed import Apply, Closed
-from tessera.algebra.solvers.outcome import CONVERGED, INACCURATE, Info, checked
+from tessera.algebra.solvers.outcome import CONVERGED, INACCURATE, SolveInfo, checked
 from tessera.ir.graph.ir import Value, current_builder
 from tessera.ops.batching import in_front
 from tessera.ops.custom import LinearRule, Values, custom
@@ -26,7 +26,7 @@ from tessera.transform.differentiate import Tangent, zeros
 
 
 @dataclass(frozen=True)
-class Settings:
+class SolverSettings:
     """When an iteration stops and what it tells."""
 
     user: str  # the method, and the type of the operator
@@ -39,7 +39,7 @@ class Settings:
 
 
 # (A, M, b, x0, wanted size of the residual, settings) -> x, steps, reason
-Iteration = Callable[[Apply, Apply, Value, Value | None, Value, Settings], tuple[Value, ...]]
+Iteration = Callable[[Apply, Apply, Value, Value | None, Value, SolverSettings], tuple[Value, ...]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class System:
     symmetric: bool  # whether A and M are self-adjoint
     apply: Closed
     precondition: Closed | None
-    settings: Settings
+    settings: SolverSettings
 
     def run(self, b: Value, x0: Value | None, leaves: Sequence[Value]) -> tuple[Value, ...]:
         """The solution and the fields of Info, by iterating."""
@@ -64,7 +64,7 @@ class System:
         size = norm(b - apply(x))
         far = logical_and(eq(reason, CONVERGED), gt(size, mul(wanted, 2)))
         reason = where(far, INACCURATE, reason)
-        info = Info(eq(reason, CONVERGED), steps, size, reason)
+        info = SolveInfo(eq(reason, CONVERGED), steps, size, reason)
         return (checked(x, s.user, info, wanted) if s.check else x), *info
 
     def transposed(self) -> System:
@@ -97,7 +97,7 @@ def dot(x: Value, y: Value) -> Value:
 # A solution as a node -----------------------------------------------------------------------------
 
 
-def solution(system: System, b: Value, x0: Value | None = None) -> tuple[Value, Info]:
+def solution(system: System, b: Value, x0: Value | None = None) -> tuple[Value, SolveInfo]:
     """The solution for a vector b, or for each column of a matrix."""
     given = [b] if x0 is None else [b, x0]
     if b.ndim == 2:
@@ -106,7 +106,7 @@ def solution(system: System, b: Value, x0: Value | None = None) -> tuple[Value, 
         out = system.run(b, x0, system.leaves)
     else:
         out = _node(system, b, given[1:], system.leaves)
-    return out[0], Info(*out[1:])
+    return out[0], SolveInfo(*out[1:])
 
 
 def by_column(f: Callable[..., Sequence[Value]], given: Sequence[Value]) -> tuple[Value, ...]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tessera.algebra.operator import function
 from tessera.algebra.solvers.closed import Apply, Closed, close
 from tessera.algebra.solvers.implicit import (
-    Settings,
+    SolverSettings,
     by_column,
     is_zero,
     norm,
@@ -29,7 +29,7 @@ from tessera.algebra.solvers.outcome import (
     LIMIT,
     NONFINITE,
     TROUBLE,
-    Info,
+    SolveInfo,
     checked,
 )
 from tessera.core.errors import OperandError
@@ -79,7 +79,7 @@ def _over(x: Value, y: Value) -> Value:
 
 
 def lsmr_loop(
-    a: Apply, ah: Apply, b: Value, wanted: Value, s: Settings
+    a: Apply, ah: Apply, b: Value, wanted: Value, s: SolverSettings
 ) -> tuple[Value, Value, Value]:
     """Fong and Saunders (2011): minimal |A^H r| over the Krylov spaces of A^H A."""
     u, beta = _unit(b)
@@ -125,7 +125,7 @@ class Least:
 
     apply: Closed
     adjoint: Closed  # its leaves are those of apply
-    settings: Settings
+    settings: SolverSettings
 
     def run(self, b: Value, leaves: Sequence[Value]) -> tuple[Value, ...]:
         """The solution and the fields of Info."""
@@ -135,7 +135,7 @@ class Least:
         size = norm(ah(b - a(x)))
         far = logical_and(eq(reason, CONVERGED), gt(size, mul(wanted, 2)))
         reason = where(far, INACCURATE, reason)
-        info = Info(eq(reason, CONVERGED), steps, size, reason)
+        info = SolveInfo(eq(reason, CONVERGED), steps, size, reason)
         return (checked(x, s.user, info, wanted, _TROUBLE) if s.check else x), *info
 
     def turned(self) -> Least:
@@ -201,4 +201,4 @@ def lsmr(
         out = p.run(right, forward.leaves)
     else:
         out = _node(p, right, forward.leaves)
-    return out[0], Info(*out[1:])
+    return out[0], SolveInfo(*out[1:])

@@ -13,9 +13,9 @@ from tessera.algebra.apply import applied, as_operator
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solvers import long, short
 from tessera.algebra.solvers.closed import Apply, close
-from tessera.algebra.solvers.implicit import Iteration, Settings, System, solution
-from tessera.algebra.solvers.loop import Progress
-from tessera.algebra.solvers.outcome import Info
+from tessera.algebra.solvers.implicit import Iteration, SolverSettings, System, solution
+from tessera.algebra.solvers.loop import SolverProgress
+from tessera.algebra.solvers.outcome import SolveInfo
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote
@@ -24,7 +24,7 @@ from tessera.ir.graph.ir import Value
 from tessera.ops.define import as_value, as_value_of, cast_to, floating
 from tessera.ops.linalg import epsilon
 
-Solution = tuple[Value, Info]
+Solution = tuple[Value, SolveInfo]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def right_side(user: str, a: Any, b: Any) -> tuple[Map, Value]:
 def settings(
     name: str, a: Map, b: Value, tol: Any, atol: Any, limit: Any, check: bool, progress: Any,
     **more: Any,
-) -> Settings:  # fmt: skip
+) -> SolverSettings:  # fmt: skip
     """The options of a solver, checked."""
     user = f"{name}: {a.text}"
     if tol is None:
@@ -91,12 +91,12 @@ def settings(
     most = max(100, min(10 * max(a.shape), 20_000)) if limit is None else limit
     if isinstance(most, bool) or not hasattr(most, "__index__") or int(most) < 0:
         raise OperandError(f"{name}: limit is {most!r:.40}, expected a number of steps")
-    tell = Progress(name) if progress is True else progress or None
+    tell = SolverProgress(name) if progress is True else progress or None
     if tell is not None and not callable(tell):
         raise OperandError(
             f"{name}: progress is {tell!r:.40}, expected True or a function of step, residual, wanted"
         )
-    return Settings(user, float(tol), float(atol), int(most), bool(check), tell, more)
+    return SolverSettings(user, float(tol), float(atol), int(most), bool(check), tell, more)
 
 
 def _solve(

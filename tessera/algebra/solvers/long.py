@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tessera.algebra.solvers.closed import Apply
-from tessera.algebra.solvers.implicit import Settings, norm, widened
+from tessera.algebra.solvers.implicit import SolverSettings, norm, widened
 from tessera.algebra.solvers.loop import iterate, judged
 from tessera.algebra.solvers.outcome import RUNNING, SINGULAR, STAGNATED
 from tessera.ir.graph.ir import Value
@@ -78,7 +78,9 @@ class _GMRES(NamedTuple):
     reason: Value
 
 
-def gmres(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: Settings) -> Found:
+def gmres(
+    a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: SolverSettings
+) -> Found:
     """Saad and Schultz (1986), preconditioned from the right and restarted: any A."""
     most = min(s.more["restart"], b.shape[0])
     x, r = (zeros_like(b), b) if x0 is None else (x0, b - a(x0))
@@ -100,7 +102,7 @@ def gmres(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: Sett
 
 
 def _cycle(
-    a: Apply, m: Apply, c: _GMRES, most: int, wanted: Value, s: Settings
+    a: Apply, m: Apply, c: _GMRES, most: int, wanted: Value, s: SolverSettings
 ) -> tuple[Value, Value, Value]:
     """The change of x after up to `most` steps from the residual c.r, the steps, and a reason."""
     dtype, tiny = c.r.dtype, epsilon(c.r.dtype)

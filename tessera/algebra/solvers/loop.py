@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tessera.algebra.solvers.implicit import Settings
+from tessera.algebra.solvers.implicit import SolverSettings
 from tessera.algebra.solvers.outcome import CONVERGED, LIMIT, NONFINITE, RUNNING
 from tessera.ir.graph.ir import Value
 from tessera.ops.callbacks import watch
@@ -18,7 +18,7 @@ State = TypeVar("State", bound=Any)  # a tuple with the fields step, size and re
 
 
 def iterate(
-    body: Callable[[State], State], start: State, wanted: Value, s: Settings, unit: int = 1
+    body: Callable[[State], State], start: State, wanted: Value, s: SolverSettings, unit: int = 1
 ) -> State:
     """Repeat the body, which counts its steps, until it gives a reason or s.limit is reached."""
 
@@ -42,7 +42,7 @@ def judged(size: Value, wanted: Value, reason: Value | int = RUNNING) -> Value:
     return where(isfinite(size), found, NONFINITE)
 
 
-class Progress:
+class SolverProgress:
     """Prints steps and residuals to a stream, at most twice a second and at the end."""
 
     __name__ = "progress"

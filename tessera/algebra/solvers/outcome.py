@@ -34,7 +34,7 @@ TROUBLE = {
 }  # fmt: skip
 
 
-class Info(NamedTuple):
+class SolveInfo(NamedTuple):
     """How a solver ended, one number for each right-hand side."""
 
     converged: Value  # bool
@@ -44,7 +44,7 @@ class Info(NamedTuple):
 
 
 def checked(
-    x: Value, user: str, info: Info, wanted: Value, trouble: dict[int, str] = TROUBLE
+    x: Value, user: str, info: SolveInfo, wanted: Value, trouble: dict[int, str] = TROUBLE
 ) -> Value:
     """x, with an error at run time for each way in which the iteration can fail."""
     for code, text in trouble.items():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tessera.algebra.solvers import short
 from tessera.algebra.solvers.closed import Apply, Closed, close
 from tessera.algebra.solvers.implicit import (
-    Settings,
+    SolverSettings,
     System,
     by_column,
     is_zero,
@@ -23,7 +23,7 @@ from tessera.algebra.solvers.implicit import (
     widened,
 )
 from tessera.algebra.solvers.loop import iterate
-from tessera.algebra.solvers.outcome import CONVERGED, LIMIT, NONFINITE, RUNNING, Info, checked
+from tessera.algebra.solvers.outcome import CONVERGED, LIMIT, NONFINITE, RUNNING, SolveInfo, checked
 from tessera.core.dtype import i64
 from tessera.ir.graph.ir import Value, current_builder
 from tessera.ops.contraction import matmul
@@ -61,14 +61,14 @@ class _RitzState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class RitzSearch:
     """What is looked for: `count` values, by spaces of `depth` blocks, with A and its tensors."""
 
     count: int
     depth: int
     which: str  # magnitude, largest or smallest
     apply: Closed
-    settings: Settings
+    settings: SolverSettings
 
     def run(self, start: Value, leaves: Sequence[Value]) -> tuple[Value, ...]:
         """Values in ascending order, vectors as columns, and the fields of Info."""
@@ -89,7 +89,7 @@ class Search:
         last = iterate(
             body, _RitzState(full_of((), 0, i64), nothing, start, wanted, running), wanted, s
         )
-        info = Info(eq(last.reason, CONVERGED), last.step, last.size, last.reason)
+        info = SolveInfo(eq(last.reason, CONVERGED), last.step, last.size, last.reason)
         values = slice_(last.values, (0,), (self.count,))
         values = checked(values, s.user, info, wanted, TROUBLE) if s.check else values
         order = argsort(values)
@@ -134,17 +134,17 @@ def off(q: Value, x: Value) -> Value:
 # As a function with a derivative ------------------------------------------------------------------
 
 
-def some_eigenpairs(search: Search, start: Value) -> tuple[Value, Value, Info]:
+def some_eigenpairs(search: RitzSearch, start: Value) -> tuple[Value, Value, SolveInfo]:
     """Values in ascending order, and vectors; `start` are the random columns of a block."""
     begin, _ = qr(start)
     if current_builder() is None:
         w, v, *info = search.run(begin, search.apply.leaves)
     else:
         w, v, *info = _node(search, begin, search.apply.leaves)
-    return w, v, Info(*info)
+    return w, v, SolveInfo(*info)
 
 
-def _node(search: Search, start: Value, leaves: Values) -> tuple[Value, ...]:
+def _node(search: RitzSearch, start: Value, leaves: Values) -> tuple[Value, ...]:
     def push(values: Values, tangents: Values) -> tuple[Values, Values]:
         begin, *mine = values
         w, v, *info = _node(search, begin, mine)
@@ -158,7 +158,7 @@ def _node(search: Search, start: Value, leaves: Values) -> tuple[Value, ...]:
 
 
 def _derivative(
-    search: Search, w: Value, v: Value, leaves: Values, ts: Sequence[Tangent]
+    search: RitzSearch, w: Value, v: Value, leaves: Values, ts: Sequence[Tangent]
 ) -> tuple[Value, Value, Value]:
     """The vectors in a basis that fits, dw and dV."""
 
@@ -180,7 +180,7 @@ def _derivative(
     return v, dw, matmul(v, turn) + _outside(search, w, v, leaves, t)
 
 
-def _outside(search: Search, w: Value, v: Value, leaves: Values, t: Value) -> Value:
+def _outside(search: RitzSearch, w: Value, v: Value, leaves: Values, t: Value) -> Value:
     """For each column the y with (w_i - A) y = t_i off the found vectors."""
     right = off(v, off(v, t))
     shift = mul(zeros_like(right) + 1, widened(expand_dims(w, 0), right))  # w_i down column i

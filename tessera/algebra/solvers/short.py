@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tessera.algebra.solvers.closed import Apply
-from tessera.algebra.solvers.implicit import Settings, dot, norm, number, widened
+from tessera.algebra.solvers.implicit import SolverSettings, dot, norm, number, widened
 from tessera.algebra.solvers.loop import iterate, judged
 from tessera.algebra.solvers.outcome import (
     BREAKDOWN,
@@ -64,7 +64,7 @@ class _CG(NamedTuple):
     reason: Value
 
 
-def cg(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: Settings) -> Found:
+def cg(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: SolverSettings) -> Found:
     """Hestenes and Stiefel (1952): A and M positive definite."""
     x, r = _start(a, b, x0)
     z = m(r)
@@ -113,7 +113,9 @@ class _MINRES(NamedTuple):
     reason: Value
 
 
-def minres(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: Settings) -> Found:
+def minres(
+    a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: SolverSettings
+) -> Found:
     """Paige and Saunders (1975): A self-adjoint, M positive definite."""
     x, r = _start(a, b, x0)
     z, size, one, zero = m(r), norm(r), number(1.0, b), number(0.0, b)
@@ -175,7 +177,9 @@ class _BiCGStab(NamedTuple):
     reason: Value
 
 
-def bicgstab(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: Settings) -> Found:
+def bicgstab(
+    a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: SolverSettings
+) -> Found:
     """Van der Vorst (1992), preconditioned from the right: any A."""
     x, shadow = _start(a, b, x0)
     size, tiny = norm(shadow), epsilon(b.dtype)
@@ -229,7 +233,9 @@ class _Chebyshev(NamedTuple):
     reason: Value
 
 
-def chebyshev(a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: Settings) -> Found:
+def chebyshev(
+    a: Apply, m: Apply, b: Value, x0: Value | None, wanted: Value, s: SolverSettings
+) -> Found:
     """Golub and Varga (1961): the eigenvalues of M A lie within bounds = (low, high), low > 0."""
     low, high = s.more["bounds"]
     middle, half = (high + low) / 2, (high - low) / 2

@@ -10,7 +10,7 @@ from tessera.algebra.apply import applied, columns, square
 from tessera.algebra.operator import Operator, function
 from tessera.algebra.solvers import short
 from tessera.algebra.solvers.closed import Closed, close
-from tessera.algebra.solvers.implicit import Settings, System, by_row, dot, is_zero, solution
+from tessera.algebra.solvers.implicit import SolverSettings, System, by_row, dot, is_zero, solution
 from tessera.algebra.solvers.krylov import steps_of
 from tessera.algebra.solvers.long import lanczos_process, tridiagonal
 from tessera.core.errors import OperandError
@@ -90,7 +90,7 @@ class _Logdet:
 
     apply: Closed
     steps: int
-    settings: Settings
+    settings: SolverSettings
 
     def run(self, probes: Value, leaves: Sequence[Value]) -> list[Value]:
         """An estimate for each probe."""
@@ -149,7 +149,7 @@ def stochastic_logdet(
     n = found.shape[0]
     z = matrix_transpose(signs(key, n, steps_of(user, samples, 1 << 30, "samples"), found))
     rough = 1e-8 if epsilon(found.dtype) < 1e-12 else 1e-4
-    s = Settings(
+    s = SolverSettings(
         f"{user}: {found}", rough if tol is None else float(tol), 0.0,
         max(100, min(10 * n, 20_000)) if limit is None else int(limit), True,
     )  # fmt: skip

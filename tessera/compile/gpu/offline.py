@@ -21,7 +21,7 @@ from tessera.compile.gpu.lowering import (
     tiles_of,
 )
 from tessera.compile.gpu.program import GpuProgram
-from tessera.compile.gpu.tma_tile import Described, described
+from tessera.compile.gpu.tma_tile import TmaDescriptor, described
 from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.compile.gpu.undecided import alone_at, is_undecided
 from tessera.compile.passes import SCHEDULE
@@ -46,7 +46,7 @@ _WIDE = re.compile(r"gfx[89]")  # whose waves have 64 threads; newer ones have 3
 class Boxed(NamedTuple):
     """A parameter: a descriptor of the copy engine, which only a driver can write, for memory in a cell."""
 
-    map: Described
+    map: TmaDescriptor
     cell: int
     offset: int
 

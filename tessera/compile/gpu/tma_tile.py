@@ -12,7 +12,7 @@ from tessera.runtime.cuda.tma import tensor_map
 _ANYWHERE = 4096  # a launch puts the address in
 
 
-class Described(NamedTuple):
+class TmaDescriptor(NamedTuple):
     """What a descriptor of the copy engine says of a memory, last axis innermost; strides are bytes."""
 
     dtype: Any
@@ -26,15 +26,15 @@ class Described(NamedTuple):
         return tensor_map(_ANYWHERE, *self)
 
 
-def described(box: Box) -> tuple[Described, list[FixedValue]]:
+def described(box: Box) -> tuple[TmaDescriptor, list[FixedValue]]:
     """The descriptor of a box, and its sizes and strides, which a kernel is given behind it."""
     rows, columns = box.shape
     dtype = box.memory.type.dtype
     size = dtype.bits // 8
     if box.is_line:
         count = rows * columns
-        return Described(dtype.np, (count,), (size,), (box.columns,), 0), [i32(count), i64(1)]
-    whole = Described(
+        return TmaDescriptor(dtype.np, (count,), (size,), (box.columns,), 0), [i32(count), i64(1)]
+    whole = TmaDescriptor(
         dtype.np, (rows, columns), (columns * size, size), (box.rows, SWIZZLE // size), SWIZZLE
     )
     return whole, [i32(rows), i32(columns), i64(columns), i64(1)]

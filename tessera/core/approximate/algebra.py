@@ -20,7 +20,7 @@ V = TypeVar("V")  # the values of an algebra: arrays for NumPy, names of registe
 
 
 @dataclass(frozen=True)
-class Format:
+class BinaryFormat:
     """A binary float format."""
 
     name: str
@@ -44,14 +44,14 @@ class Format:
         return float(2.0 ** (1 - self.bias))
 
 
-F32 = Format("f32", 32, 24, 127)
-F64 = Format("f64", 64, 53, 1023)
+F32 = BinaryFormat("f32", 32, 24, 127)
+F64 = BinaryFormat("f64", 64, 53, 1023)
 
 
 class Algebra(Protocol[V]):
     """What a target provides; OPERATIONS lists the names that `apply` takes."""
 
-    format: Format
+    format: BinaryFormat
 
     def real(self, value: float) -> V:
         """A constant, rounded to the format."""
@@ -133,7 +133,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 class NumpyAlgebra:
     """The primitives on arrays."""
 
-    def __init__(self, format: Format):
+    def __init__(self, format: BinaryFormat):
         self.format = format
         self._real = np.float32 if format is F32 else np.float64
         self._integer = np.int32 if format is F32 else np.int64
@@ -172,7 +172,7 @@ class Real:
         self.algebra, self.raw = algebra, raw
 
     @property
-    def format(self) -> Format:
+    def format(self) -> BinaryFormat:
         """The format."""
         return self.algebra.format
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Apply, Dim, Symbol
+from tessera.core.dims import Dim, SizeFunction, Symbol
 from tessera.interop.onnx.model import (
     NUMBERS,
     Array,
@@ -106,7 +106,7 @@ class OnnxWriter:
             name, axis = self.symbols[atom.name]
             found: str = self.emit("Shape", name, start=axis, end=axis + 1)
             return found
-        assert isinstance(atom, Apply)
+        assert isinstance(atom, SizeFunction)
         ops = {"//": "Div", "%": "Mod", "max": "Max", "min": "Min"}
         made: str = self.emit(ops[atom.function], self.size(atom.left), self.size(atom.right))
         return made

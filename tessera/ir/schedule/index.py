@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tessera.core.dims import Apply, Dim, Size, Symbol, call, split_terms, symbol
+from tessera.core.dims import Dim, Size, SizeFunction, Symbol, call, split_terms, symbol
 from tessera.core.intervals import extremes, inside
 
 
@@ -18,7 +18,7 @@ def narrow(x: Size, sizes: Mapping[str, Size]) -> Size:
 
 
 def _mapped(
-    x: Size, of_symbol: Callable[[Symbol], Size], of_apply: Callable[[Apply], Size]
+    x: Size, of_symbol: Callable[[Symbol], Size], of_apply: Callable[[SizeFunction], Size]
 ) -> Size:
     """x, whose symbols and functions of sizes are replaced."""
     if isinstance(x, int):
@@ -38,7 +38,7 @@ def _symbol(atom: Symbol, sizes: Mapping[str, Size]) -> Size:
     return 0 if sizes.get(atom.name) == 1 else symbol(atom.name)
 
 
-def _apply(atom: Apply, sizes: Mapping[str, Size]) -> Size:
+def _apply(atom: SizeFunction, sizes: Mapping[str, Size]) -> Size:
     left, right = narrow(atom.left, sizes), narrow(atom.right, sizes)
     if atom.function not in ("//", "%"):
         return call(atom.function, left, right)
@@ -69,14 +69,14 @@ def rejoined(x: Size) -> Size:
     total = _mapped(x, lambda a: symbol(a.name), _rejoined_inside)
     for monomial, factor in () if isinstance(total, int) else total.terms:
         match monomial:
-            case ((Apply("%", a, n), 1),):
+            case ((SizeFunction("%", a, n), 1),):
                 rest = total - (a % n) * factor - (a // n) * n * factor
                 if _length(rest) == _length(total) - 2:
                     return rejoined(rest + a * factor)
     return total
 
 
-def _rejoined_inside(atom: Apply) -> Size:
+def _rejoined_inside(atom: SizeFunction) -> Size:
     return call(atom.function, rejoined(atom.left), rejoined(atom.right))
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import solve
-from tessera.core.dims import Apply as SizeApply
 from tessera.core.dims import Size, Symbol, substitute
+from tessera.core.dims import SizeFunction as SizeApply
 from tessera.core.errors import VerifyError
 from tessera.core.evaluate import cast, identity, scalar
 from tessera.core.folds import contract, fold_chain, fold_lanes

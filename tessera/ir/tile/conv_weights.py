@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tessera.core.convolutions import Leaves
+from tessera.core.convolutions import ConvolutionLeaves
 from tessera.core.dims import Size, larger, product, smaller
 from tessera.core.folds import LANES
 from tessera.core.types import TensorType
@@ -55,7 +55,7 @@ class Weights:
 
     def __init__(self, p: Problem):
         self.p, self.b, self.width = p, Builder("conv_weights"), panel_width(p.made)
-        self.leaves = Leaves.of((p.batch, *p.counts))
+        self.leaves = ConvolutionLeaves.of((p.batch, *p.counts))
         cut, step = self.leaves.axis, self.leaves.step
         self.images = step if cut == 0 else 1
         if cut == 0 and isinstance(p.batch, int):

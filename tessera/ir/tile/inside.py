@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dims import Apply, Size, Symbol, bounds, substitute, symbols
+from tessera.core.dims import Size, SizeFunction, Symbol, bounds, substitute, symbols
 from tessera.core.errors import VerifyError
 from tessera.core.intervals import inside
 from tessera.core.prove import prove
@@ -148,7 +148,7 @@ def _values(x: Size, env: Mapping[str, Any]) -> Any:
     return total
 
 
-def _value(atom: Symbol | Apply, env: Mapping[str, Any]) -> Any:
+def _value(atom: Symbol | SizeFunction, env: Mapping[str, Any]) -> Any:
     if isinstance(atom, Symbol):
         return env[atom.name]
     return _NUMPY[atom.function](_values(atom.left, env), _values(atom.right, env))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.core.dims import Apply, Size, Symbol, substitute, symbol, symbols
+from tessera.core.dims import Size, SizeFunction, Symbol, substitute, symbol, symbols
 from tessera.core.dtype import i64
 from tessera.ir.schedule.ir import Position, Term
 from tessera.ir.tile.ir import Builder, Tile
@@ -48,7 +48,7 @@ class Line:
         assert total is not None
         return total
 
-    def atom(self, atom: Symbol | Apply) -> Tile:
+    def atom(self, atom: Symbol | SizeFunction) -> Tile:
         if isinstance(atom, Symbol):
             if atom.name == self.column:
                 return self.b.index(self.at, (self.width,), 0)

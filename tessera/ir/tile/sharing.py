@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tessera.core.dims import Apply, Dim, Size, symbol, symbols
+from tessera.core.dims import Dim, Size, SizeFunction, symbol, symbols
 from tessera.ir.tile.clashes import clashes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
 
@@ -117,7 +117,7 @@ def _is_apart(kernel: Kernel, a: _Access) -> bool:
     hidden = {
         s
         for x in atoms
-        if isinstance(x, Apply)
+        if isinstance(x, SizeFunction)
         for side in (x.left, x.right)
         for s in symbols(side)
     }

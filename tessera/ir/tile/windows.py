@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tessera.core.convolutions import MOST_AXES, Leaves
+from tessera.core.convolutions import MOST_AXES, ConvolutionLeaves
 from tessera.core.dims import Size, larger, product, smaller
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES, LEVELS
@@ -55,8 +55,8 @@ class Problem:
         )  # fmt: skip
 
     @cached_property
-    def leaves(self) -> Leaves:
-        return Leaves.of((self.channels, *self.window))
+    def leaves(self) -> ConvolutionLeaves:
+        return ConvolutionLeaves.of((self.channels, *self.window))
 
     def span(self, axis: int, count: Size) -> Size:
         """Places of x that so many neighbouring windows see."""
@@ -84,7 +84,7 @@ def runs(start: Size, stop: Size, height: int) -> Iterator[tuple[Size, Size, int
 Span = tuple[Size, Size]  # from the first place of an axis up to the last
 
 
-def leaf_spans(leaves: Leaves, leaf: Size) -> list[Span]:
+def leaf_spans(leaves: ConvolutionLeaves, leaf: Size) -> list[Span]:
     """The places of a leaf along every reduced axis."""
     sizes, cut = leaves.sizes, leaves.axis
     spans: list[Span] = [(0, n) for n in sizes]

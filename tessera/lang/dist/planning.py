@@ -35,14 +35,14 @@ from tessera.ops.collective import (
     PSUM,
     PSUM_SCATTER,
 )
-from tessera.plan.choice import Choice, Memory
-from tessera.plan.cost import Group, collective_time, stream_time
+from tessera.plan.choice import Choice, MemoryUse
+from tessera.plan.cost import DeviceGroup, collective_time, stream_time
 from tessera.plan.machine import CORE, Machine
 from tessera.plan.machine import machine as machine_named
 from tessera.plan.model import Transformer, described
 from tessera.plan.planner import plan_model
 from tessera.plan.search import divisors
-from tessera.plan.value import Collective, Plan
+from tessera.plan.value import PlannedCollective, Plan
 from tessera.transform.budget import flops
 from tessera.transform.inline import inline_all
 from tessera.transform.partition import Partitioned, partition
@@ -108,7 +108,7 @@ class _Tried:
     choice: Choice
     rules: tuple[tuple[str, int], ...]
     seconds: float
-    memory: Memory
+    memory: MemoryUse
     parts: Partitioned
 
     @property
@@ -208,13 +208,13 @@ class _Function:
             size = mesh.size(c.axis)
             stride = mesh.size("tp") if c.axis == "dp" and "tp" in mesh.axes else 1
             whole = c.bytes * size / max(1, size - 1) / (2 if c.kind == "all_reduce" else 1)
-            total += collective_time(c.kind, whole, Group(size, stride), self.machine)
+            total += collective_time(c.kind, whole, DeviceGroup(size, stride), self.machine)
         return total
 
 
-def _divided(params: float, grads: float, state: float, whole: float, buffers: float) -> Memory:
+def _divided(params: float, grads: float, state: float, whole: float, buffers: float) -> MemoryUse:
     """The memory of a run; what is not parameters, gradients or state is activations."""
-    return Memory(params, grads, state, max(0.0, whole - params - grads - state), buffers)
+    return MemoryUse(params, grads, state, max(0.0, whole - params - grads - state), buffers)
 
 
 def _batch_spec(t: TensorType, s: strategy.Strategy) -> ShardSpec:
@@ -362,7 +362,7 @@ def _plan(name: str, machine: Machine, fitting: list[_Tried], count: int, made: 
     totals: dict[tuple[str, str], list[int]] = {}
     for c in best.parts.inserted:
         totals.setdefault((c.kind, c.axis), []).append(c.bytes)
-    collectives = tuple(Collective(k, a, len(b), sum(b)) for (k, a), b in totals.items())
+    collectives = tuple(PlannedCollective(k, a, len(b), sum(b)) for (k, a), b in totals.items())
     reasons = [f"it has the shortest step of {count} layouts, {len(fitting)} of which fit"]
     reasons += [f"{t.seconds / best.seconds:.3f} times as long: {t.choice}" for t in fitting[1:4]]
     rows = max((t.shape[0] for t in tree.leaves(made.batch) if t.shape), default=1)

@@ -15,20 +15,20 @@ from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.rules import broadcast, canonical
-from tessera.lang.kernel.values import Array, Axes, Axis, KernelError, TileValue
+from tessera.lang.kernel.values import Axes, AxisElements, KernelArray, KernelError, TileValue
 from tessera.lang.kernel.writer import KernelWriter, demand_fit
 
 _FAR = 1 << 40  # a place that no tensor has
 
 
 @dataclass(frozen=True)
-class Box:
+class TensorBox:
     """A part of a tensor: one entry for each of its axes."""
 
     at: tuple[Size, ...]
     extent: tuple[int, ...]
     kept: tuple[int, ...]  # axes that the tile has
-    axes: tuple[Axis | None, ...]  # of the tile
+    axes: tuple[AxisElements | None, ...]  # of the tile
     masked: tuple[int, ...]
     picked: Mapping[int, TileValue] = field(default_factory=dict)  # tiles of indices
     moves: Mapping[int, Tile] = field(default_factory=dict)  # one number along an axis
@@ -40,12 +40,14 @@ class Box:
         return bool(self.picked or self.moves)
 
 
-class Access:
+class BoxAccess:
     """Reads and writes boxes."""
 
     w: KernelWriter
 
-    def load(self, array: Array, box: Box, fill: Any = 0, unchecked: bool = False) -> TileValue:
+    def load(
+        self, array: KernelArray, box: TensorBox, fill: Any = 0, unchecked: bool = False
+    ) -> TileValue:
         """The elements of a box; outside of the tensor lies `fill`, unless picked places are unchecked."""
         m = array.memory
         if not isinstance(fill, bool | int | float):
@@ -64,13 +66,13 @@ class Access:
 
     # Indices
 
-    def _index(self, array: Array, x: TileValue) -> TileValue:
+    def _index(self, array: KernelArray, x: TileValue) -> TileValue:
         if x.dtype.kind not in "iu":
             raise KernelError(f"{array.name}: indices are {x.type}, expected a tile of integers")
         return self.w.cast(x, i64)
 
     def spread_points(
-        self, array: Array, box: Box
+        self, array: KernelArray, box: TensorBox
     ) -> tuple[dict[int, Tile], Axes, tuple[int, ...]]:
         """Tiles of indices of one shape, the places that they have, and the shape."""
         made = [self._index(array, x) for x in box.picked.values()]
@@ -80,7 +82,7 @@ class Access:
         tiles = [self.w.b.broadcast(x.tile, shape) for x in made]
         return dict(zip(box.picked, tiles, strict=True)), self.w.meeting("at", made), shape
 
-    def _points(self, array: Array, box: Box, fill: Any, unchecked: bool) -> TileValue:
+    def _points(self, array: KernelArray, box: TensorBox, fill: Any, unchecked: bool) -> TileValue:
         """Elements whose places tiles of indices say together, as NumPy broadcasts them."""
         picks, axes, _ = self.spread_points(array, box)
         outside = tuple(i for i in box.masked if not (unchecked and i in box.picked))
@@ -89,7 +91,7 @@ class Access:
         return TileValue(t, axes, (None,) * len(axes))
 
     def _flat(
-        self, array: Array, box: Box
+        self, array: KernelArray, box: TensorBox
     ) -> tuple[dict[int, Tile], tuple[int, ...], tuple[int, ...], Axes, bool]:
         """Picks of a box with one axis for all of them, its order, the tile's own shape and places.
 
@@ -118,7 +120,7 @@ class Access:
         axes = (*box.axes, *axes) if before else (*axes, *box.axes)
         return {**dict(zip(box.picked, flat, strict=True)), **box.moves}, order, sizes, axes, before
 
-    def _gather(self, array: Array, box: Box, fill: Any, unchecked: bool) -> TileValue:
+    def _gather(self, array: KernelArray, box: TensorBox, fill: Any, unchecked: bool) -> TileValue:
         """Elements at the places that tiles of integers hold."""
         picks, order, sizes, axes, _ = self._flat(array, box)
         outside = tuple(i for i in box.masked if not (unchecked and i in box.picked))
@@ -135,7 +137,7 @@ class Access:
     # Writing
 
     def store(
-        self, array: Array, value: TileValue, box: Box, mask: TileValue | None, distinct: bool = True
+        self, array: KernelArray, value: TileValue, box: TensorBox, mask: TileValue | None, distinct: bool = True
     ) -> None:  # fmt: skip
         """Write a tile to a box; under a mask only where it is true."""
         array.memory.writable = True
@@ -169,7 +171,9 @@ class Access:
             raise ShapeError(f"store: the tile is {value.type}, but the place has shape {shape}")
         return self.w.broadcast(value, shape)
 
-    def _before_end(self, value: TileValue, box: Box, mask: TileValue | None) -> TileValue | None:
+    def _before_end(
+        self, value: TileValue, box: TensorBox, mask: TileValue | None
+    ) -> TileValue | None:
         """A mask that also leaves out what lies past the ends that data give."""
         for i, a in enumerate(box.axes):
             if a is None or not _ends(a):
@@ -179,7 +183,12 @@ class Access:
         return mask
 
     def _store_points(
-        self, array: Array, value: TileValue, box: Box, mask: TileValue | None, distinct: bool
+        self,
+        array: KernelArray,
+        value: TileValue,
+        box: TensorBox,
+        mask: TileValue | None,
+        distinct: bool,
     ) -> None:
         picks, axes, shape = self.spread_points(array, box)
         value = self.fitted(value, shape)
@@ -213,7 +222,12 @@ class Access:
         return {**picks, axis: w.b.broadcast(moved, shape)}
 
     def _store_picked(
-        self, array: Array, value: TileValue, box: Box, mask: TileValue | None, distinct: bool
+        self,
+        array: KernelArray,
+        value: TileValue,
+        box: TensorBox,
+        mask: TileValue | None,
+        distinct: bool,
     ) -> None:
         picks, order, sizes, axes, _ = self._flat(array, box)
         value = self.fitted(value, sizes)
@@ -230,7 +244,9 @@ class Access:
             array.memory, flat, picks, box.at, box.extent, order, box.masked, distinct
         )  # fmt: skip
 
-    def _scatter(self, array: Array, value: TileValue, box: Box, mask: TileValue) -> None:
+    def _scatter(
+        self, array: KernelArray, value: TileValue, box: TensorBox, mask: TileValue
+    ) -> None:
         """Where the mask is false an element is sent past the end, where it is dropped."""
         axis = box.kept[-1] if box.kept else len(box.at) - 1
         if axis < 0:
@@ -255,7 +271,7 @@ class Access:
         w.b.scatter(array.memory, value.tile, places, box.at, extent, order, masked, distinct=True)
 
 
-def _ends(a: Axis | None) -> bool:
+def _ends(a: AxisElements | None) -> bool:
     """Whether data end an axis before its tensor does."""
     return a is not None and a.moved is not None and a.moved.until is not None
 

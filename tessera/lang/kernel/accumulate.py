@@ -11,13 +11,18 @@ from typing import Any
 
 from tessera.core.dims import Size
 from tessera.ir.tile.ir import Memory, Tile
-from tessera.lang.kernel.access import Box, flattened
-from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.values import Array, KernelError, TileValue
+from tessera.lang.kernel.access import TensorBox, flattened
+from tessera.lang.kernel.places import TilePlaces
+from tessera.lang.kernel.values import KernelArray, KernelError, TileValue
 
 
 def fold_into(
-    places: Places, x: Array, value: TileValue, box: Box, mask: TileValue | None, how: str
+    places: TilePlaces,
+    x: KernelArray,
+    value: TileValue,
+    box: TensorBox,
+    mask: TileValue | None,
+    how: str,
 ) -> None:
     """x = how(x, value) where a box lies."""
     w = places.w
@@ -51,7 +56,12 @@ _ATOMIC_DTYPES = ("f32", "f64", "i32", "i64", "u32", "u64")
 
 
 def fold_atomically(
-    places: Places, x: Array, value: TileValue, box: Box, mask: TileValue | None, how: str
+    places: TilePlaces,
+    x: KernelArray,
+    value: TileValue,
+    box: TensorBox,
+    mask: TileValue | None,
+    how: str,
 ) -> None:
     """The same by the atomics of a GPU: instances run side by side, in any order."""
     w = places.w
@@ -69,14 +79,19 @@ def fold_atomically(
     w.b.scatter(x.memory, value.tile, every, box.at, (1,) * len(box.at), (), box.masked, atomic=how)
 
 
-def _kept(places: Places, t: Tile) -> Memory:
+def _kept(places: TilePlaces, t: Tile) -> Memory:
     m = places.w.b.alloc(t.dtype, t.shape)
     places.w.b.store(m, t, (0,), t.shape)
     return m
 
 
 def _fold_one(
-    places: Places, x: Array, box: Box, picks: dict[int, Tile], value: Tile, how: str
+    places: TilePlaces,
+    x: KernelArray,
+    box: TensorBox,
+    picks: dict[int, Tile],
+    value: Tile,
+    how: str,
 ) -> None:
     """One element: read, combine, write; nothing where it lies outside."""
     b, every = places.w.b, {**picks, **box.moves}
@@ -86,7 +101,7 @@ def _fold_one(
     b.scatter(x.memory, new, every, box.at, ones, (), box.masked, distinct=True)
 
 
-def _as_points(places: Places, box: Box) -> Box:
+def _as_points(places: TilePlaces, box: TensorBox) -> TensorBox:
     """Rows and columns, of which some are tiles of indices, as one index for every element."""
     w, picked = places.w, dict(box.picked)
     lines = [i for i in range(len(box.at)) if i in box.picked or i in box.kept]

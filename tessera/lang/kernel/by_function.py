@@ -18,7 +18,7 @@ from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Memory, Tile
 from tessera.lang.kernel.scratch import cut, keep, put, whole
 from tessera.lang.kernel.table import IntrinsicContext
-from tessera.lang.kernel.values import Axes, Axis, KernelError, TileValue
+from tessera.lang.kernel.values import Axes, AxisElements, KernelError, TileValue
 
 
 class Lines:
@@ -43,7 +43,7 @@ class Lines:
         self.edge = self._edge(place) if place is not None and not place.exact else None
         self.begins = place is None or place.exact or p.w.begins_inside(place)
 
-    def _edge(self, place: Axis) -> Memory:
+    def _edge(self, place: AxisElements) -> Memory:
         """Which elements lie on the axis, one after the other."""
         inside = self.p.w.inside(self.tiles[0], self.axis, place)
         return keep(self.p.w, self.p.w.b.reshape(inside, (self.count,)))

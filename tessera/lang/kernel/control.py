@@ -19,9 +19,17 @@ from tessera.core.source import Location
 from tessera.ir.tile.ir import Operation, Tile, walk
 from tessera.lang.kernel.data_ranges import MOST
 from tessera.lang.kernel.expressions import is_number, is_static, is_whole, truth, words
-from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.places import TilePlaces
 from tessera.lang.kernel.source import FunctionSource, assigned
-from tessera.lang.kernel.values import Array, Axes, Axis, Counter, KernelError, Range, TileValue
+from tessera.lang.kernel.values import (
+    Axes,
+    AxisElements,
+    KernelArray,
+    KernelError,
+    LoopRange,
+    RunTimeCount,
+    TileValue,
+)
 from tessera.lang.kernel.writer import KernelWriter
 
 _MOST_UNROLLED = 4096
@@ -59,7 +67,7 @@ class LoopTurn:
     """One round of a loop: what it assigns first, its statements, and the test that a while has."""
 
     statement: ast.For | ast.While
-    over: Range
+    over: LoopRange
     test: ast.expr | None = None
 
     @property
@@ -72,7 +80,7 @@ class Control:
     """Writes statements that decide what runs."""
 
     w: KernelWriter
-    places: Places
+    places: TilePlaces
     condition: TileValue | None
     loops: dict[Location | None, dict[str, Axes]]
     depth: int
@@ -154,7 +162,7 @@ class Control:
         if not is_number(a) or not is_number(b):
             raise KernelError(f"{name} is {words(a)} in one branch and {words(b)} in the other")
         made = self.w.apply("where", test, a, b)
-        return Counter(made.tile, (), ()) if all(map(is_whole, (a, b))) else made
+        return RunTimeCount(made.tile, (), ()) if all(map(is_whole, (a, b))) else made
 
     # Leaving early
 
@@ -217,9 +225,9 @@ class Control:
         if s.orelse:
             raise KernelError("a loop in a kernel has no else")
         over = self.expr(s.iter)
-        if isinstance(over, Range):
+        if isinstance(over, LoopRange):
             return self._loop(LoopTurn(s, over))
-        if isinstance(over, TileValue | Array | Dim) or not hasattr(over, "__iter__"):
+        if isinstance(over, TileValue | KernelArray | Dim) or not hasattr(over, "__iter__"):
             raise KernelError(f"a loop runs over tile.range or Python values, got {over!r:.60}")
         self.frame.unrolled += 1
         try:
@@ -247,7 +255,7 @@ class Control:
         endless = isinstance(s.test, ast.Constant) and bool(s.test.value)
         if endless and not any(_exits(s.body, ast.Break)):
             raise KernelError("while: nothing ends this loop; leave it by break")
-        self._loop(LoopTurn(s, Range(0, MOST, 1, lambda i: i), s.test))
+        self._loop(LoopTurn(s, LoopRange(0, MOST, 1, lambda i: i), s.test))
 
     def _loop(self, turn: LoopTurn) -> None:
         """A loop carries the names that it assigns and that exist before it."""
@@ -282,7 +290,7 @@ class Control:
             if n not in f.variables:
                 f.lost[n] = "is of a loop that has ended"
 
-    def _bound(self, over: Range) -> Tile | None:
+    def _bound(self, over: LoopRange) -> Tile | None:
         """Where data end a loop; at its start if it is of a branch that is not taken."""
         if over.bound is None:
             return None
@@ -353,10 +361,14 @@ class Control:
         if not is_number(end):
             raise KernelError(f"{name} becomes {words(end)} in the loop; a loop carries tiles")
         if is_whole(start) and is_whole(end):
-            return start if isinstance(start, Counter) else Counter(self.w.tile(start).tile, (), ())
+            return (
+                start
+                if isinstance(start, RunTimeCount)
+                else RunTimeCount(self.w.tile(start).tile, (), ())
+            )
         if not isinstance(end, TileValue):
             return start if isinstance(start, TileValue) else self.w.tile(start)
-        weak = isinstance(start, Counter) or not isinstance(start, TileValue)
+        weak = isinstance(start, RunTimeCount) or not isinstance(start, TileValue)
         first: TileValue = self.w.tile(start, end.dtype) if weak else start
         if first.rank < end.rank and not first.rank:
             first = self.w.broadcast(first, end.shape)
@@ -436,11 +448,11 @@ def _meets(a: Any, b: Any) -> bool:
 
 def _at(value: TileValue, tile: Tile) -> TileValue:
     """A carried tile: the places of its start, another value."""
-    kind = Counter if isinstance(value, Counter) else TileValue
+    kind = RunTimeCount if isinstance(value, RunTimeCount) else TileValue
     return kind(tile, value.axes, value.pads)
 
 
-def _moves(a: Axis | None, counter: str, inside: set[Tile]) -> bool:
+def _moves(a: AxisElements | None, counter: str, inside: set[Tile]) -> bool:
     """Whether a place depends on the counter of a loop, or on data of one round."""
     if a is None:
         return False

@@ -12,42 +12,51 @@ from typing import Any
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import i64
 from tessera.lang.kernel.table import IntrinsicContext
-from tessera.lang.kernel.values import Counter, KernelError, Moved, Range, Span, TileValue
+from tessera.lang.kernel.values import (
+    AxisSpan,
+    KernelError,
+    LoopRange,
+    Moved,
+    RunTimeCount,
+    TileValue,
+)
 from tessera.lang.kernel.writer import KernelWriter
 
 MOST = 1 << 30  # rounds of a loop that data bound: a counter of 32 bits holds them
 
 
-def data_range(p: IntrinsicContext, start: Any, stop: Any, step: int, ahead: int | None) -> Range:
+def data_range(
+    p: IntrinsicContext, start: Any, stop: Any, step: int, ahead: int | None
+) -> LoopRange:
     """Positions from a start to a stop, at least one of which is data."""
     w, last = p.w, _whole(p, stop, "the stop of a range")
     if not isinstance(start, TileValue):
-        return Range(start, MOST, step, lambda i: i, ahead, last)
+        return LoopRange(start, MOST, step, lambda i: i, ahead, last)
     first = _whole(p, start, "the start of a range")
-    return Range(0, MOST, 1, _positions(w, first, step), ahead, _rounds(w, first, last, step))
+    return LoopRange(0, MOST, 1, _positions(w, first, step), ahead, _rounds(w, first, last, step))
 
 
 def data_blocks(
     p: IntrinsicContext, size: Size, start: Any, stop: Any, step: int, ahead: int | None
-) -> Range:
+) -> LoopRange:
     """Blocks of an axis from a start to a stop, at least one of which is data."""
     w, last = p.w, _whole(p, stop, "the stop of a range")
     end, start = w.apply("min", last, w.tile(size)), w.known(start)
     if not isinstance(start, TileValue):
         key = (last.tile,)
 
-        def block(i: Any) -> Span:
-            return Span(size, i, step, False, Moved(None, end.tile, key))
+        def block(i: Any) -> AxisSpan:
+            return AxisSpan(size, i, step, False, Moved(None, end.tile, key))
 
-        return Range(start, MOST, step, block, ahead, end)
+        return LoopRange(start, MOST, step, block, ahead, end)
     first = _whole(p, start, "the start of a range")
     place = _positions(w, first, step)
 
-    def moved(i: Any) -> Span:
+    def moved(i: Any) -> AxisSpan:
         here = place(i).tile
-        return Span(size, 0, step, False, Moved(here, end.tile, here))
+        return AxisSpan(size, 0, step, False, Moved(here, end.tile, here))
 
-    return Range(0, MOST, 1, moved, ahead, _rounds(w, first, end, step))
+    return LoopRange(0, MOST, 1, moved, ahead, _rounds(w, first, end, step))
 
 
 def _whole(p: IntrinsicContext, x: Any, what: str) -> TileValue:
@@ -69,8 +78,8 @@ def _rounds(w: KernelWriter, first: TileValue, last: TileValue, step: int) -> Ti
 
 
 def _positions(w: KernelWriter, first: TileValue, step: int) -> Any:
-    def at(i: Any) -> Counter:
+    def at(i: Any) -> RunTimeCount:
         made = w.apply("add", first, w.tile(i * step, i64))
-        return Counter(made.tile, (), ())
+        return RunTimeCount(made.tile, (), ())
 
     return at

@@ -23,11 +23,11 @@ from tessera.lang.kernel.launch import covered, interpreting, is_stepping, launc
 from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.plan import KernelPlan, heard, token
 from tessera.lang.kernel.reports import speak
-from tessera.lang.kernel.signature import Bound, Signature
+from tessera.lang.kernel.signature import BoundArguments, KernelSignature
 from tessera.lang.kernel.step import step_through
 from tessera.lang.kernel.traced import require_equal, sizes_in, text_of, types
 from tessera.lang.kernel.translate import Translated, demand_sizes, translate
-from tessera.lang.kernel.tune import Found, Search, by_sizes, look, remembered
+from tessera.lang.kernel.tune import AutotuneSearch, FoundSchedule, by_sizes, look, remembered
 from tessera.lang.kernel.values import LIVE
 from tessera.lang.schedule import Schedule, as_schedule
 from tessera.ops.creation import zeros
@@ -55,7 +55,7 @@ class KernelFunction:
         gpu: Schedule | None = None,
     ):  # fmt: skip
         update_wrapper(self, f)
-        self.function, self.signature = f, Signature(f)
+        self.function, self.signature = f, KernelSignature(f)
         self.schedule, self.auto = schedule or Schedule(), auto
         self.on_gpu = gpu or self.schedule
         self._kept: dict[Any, list[Translated]] = {}
@@ -122,13 +122,13 @@ class KernelFunction:
         return _wrapped(t, launch(t, arrays, sizes))
 
     def chosen(
-        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
+        self, bound: BoundArguments, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
     ) -> Schedule:  # fmt: skip
         """The schedule of a call; there are no arrays while a program is traced."""
         base = self.scheduled(device)
         return by_sizes(base, self.translated(bound, sizes, base), sizes) if self.auto else base
 
-    def _traced(self, bound: Bound) -> Any:
+    def _traced(self, bound: BoundArguments) -> Any:
         """A node of the function being traced."""
         name = self.signature.name
         values = [as_value(a, name) for a in bound.arrays]
@@ -161,7 +161,7 @@ class KernelFunction:
                 probe(c)  # an error of the text, not of the kernel
 
     def translated(
-        self, bound: Bound, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
+        self, bound: BoundArguments, sizes: Mapping[str, Size], s: Schedule, fixed: bool = False
     ) -> Translated:
         """The translation for a call, from those that were made before if one serves it."""
         kept = self._kept.setdefault((bound.key, s, flags().numerics, fixed), [])
@@ -185,7 +185,7 @@ class KernelFunction:
             error = located(e)
         raise error
 
-    def _lowered(self, bound: Bound, sizes: Mapping[str, Size]) -> LoweredKernel:
+    def _lowered(self, bound: BoundArguments, sizes: Mapping[str, Size]) -> LoweredKernel:
         t, here = self._at(bound, sizes, CPU)
 
         def refused(target: str) -> None:
@@ -202,7 +202,7 @@ class KernelFunction:
         return made
 
     def _at(
-        self, bound: Bound, sizes: Mapping[str, Size], device: Device
+        self, bound: BoundArguments, sizes: Mapping[str, Size], device: Device
     ) -> tuple[Translated, Schedule]:
         """The kernel of a call on a device, and its schedule there."""
         s = self.chosen(bound, sizes, None, device)
@@ -228,15 +228,15 @@ class TunedKernel(KernelFunction):
     """A kernel whose schedule is the fastest of a space on this machine, at the sizes of a call."""
 
     def __init__(
-        self, f: Callable[..., Any], search: Search, schedule: Schedule | None = None,
+        self, f: Callable[..., Any], search: AutotuneSearch, schedule: Schedule | None = None,
         gpu: Schedule | None = None,
     ):  # fmt: skip
         super().__init__(f, schedule, gpu=gpu)
         self.search = search
-        self.found: dict[Any, Found] = {}  # by the sizes of calls
+        self.found: dict[Any, FoundSchedule] = {}  # by the sizes of calls
 
     def chosen(
-        self, bound: Bound, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
+        self, bound: BoundArguments, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
     ) -> Schedule:  # fmt: skip
         """The best schedule that is known; on data a new one is searched for."""
         if any(isinstance(n, Dim) for n in sizes.values()) or interpreting():
@@ -252,9 +252,9 @@ class TunedKernel(KernelFunction):
         return self.found[label].schedule
 
     def _found(
-        self, bound: Bound, sizes: Mapping[str, int], first: Schedule, arrays: Sequence[Any] | None,
+        self, bound: BoundArguments, sizes: Mapping[str, int], first: Schedule, arrays: Sequence[Any] | None,
         device: Device,
-    ) -> Found | None:  # fmt: skip
+    ) -> FoundSchedule | None:  # fmt: skip
         """What the store knows, or what a search finds where there is data."""
 
         def made(s: Schedule) -> Translated:
@@ -267,17 +267,17 @@ class TunedKernel(KernelFunction):
         if found is not None or arrays is None:
             return found
         if on_gpu:
-            seen: Found = _look_there(search, base, made, arrays, device, sizes, key)
+            seen: FoundSchedule = _look_there(search, base, made, arrays, device, sizes, key)
             return seen
         return look(search, base, made, arrays, sizes, key)
 
-    def _search(self, device: Device) -> Search:
+    def _search(self, device: Device) -> AutotuneSearch:
         """The search among what a device has."""
         if device.kind not in LACKS:
             return self.search
         return replace(self.search, space=space_of(self.search.space, device.kind))
 
-    def _first(self, bound: Bound, sizes: Mapping[str, Size], device: Device) -> Schedule:
+    def _first(self, bound: BoundArguments, sizes: Mapping[str, Size], device: Device) -> Schedule:
         """The first schedule of the space that fits."""
         error: TesseraError | None = None
         base = self.scheduled(device)
@@ -297,7 +297,7 @@ def inlined(f: Any) -> Any:
     return f.function if isinstance(f, KernelFunction) else None
 
 
-def _sizes(bound: Bound) -> dict[str, int]:
+def _sizes(bound: BoundArguments) -> dict[str, int]:
     shapes = zip(bound.parameters, bound.shapes, strict=True)
     return solve([(p.name, p.type.shape, shape) for p, shape in shapes], ())
 
@@ -348,7 +348,7 @@ class _Decorator:
         `cache` is a folder for what is found, beside the compiled code if not given.
         """
         try:
-            search = Search.of(space, metric, budget_ms, cache)
+            search = AutotuneSearch.of(space, metric, budget_ms, cache)
         except TesseraError as e:
             error = located(e)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.core.dims import Dim, bounds, larger, smaller
 from tessera.core.dtype import as_dtype, f32, i64
-from tessera.lang.kernel.values import Array, Counter, KernelError, TileValue
+from tessera.lang.kernel.values import KernelArray, KernelError, RunTimeCount, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
 _BINARY: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -35,7 +35,7 @@ _PLAIN: dict[type, Callable[[Any, Any], Any]] = {
 _EXACT = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)  # what positions are closed under
 
 
-class Bound:
+class TileMethod:
     """A method of a tile."""
 
     def __init__(self, run: Callable[..., Any]):
@@ -49,24 +49,24 @@ def is_number(x: Any) -> bool:
 
 def is_whole(x: Any) -> bool:
     """Whether x is a whole number that has no dtype of its own."""
-    return isinstance(x, Counter | Dim) or (isinstance(x, int) and not isinstance(x, bool))
+    return isinstance(x, RunTimeCount | Dim) or (isinstance(x, int) and not isinstance(x, bool))
 
 
 def is_static(x: Any) -> bool:
     """Whether x is known to Python before a kernel runs."""
     if isinstance(x, tuple | list):
         return all(map(is_static, x))
-    return not isinstance(x, TileValue | Dim | Array)
+    return not isinstance(x, TileValue | Dim | KernelArray)
 
 
 def words(x: Any) -> str:
     """How messages call a value."""
-    return repr(x) if isinstance(x, TileValue | Array) else f"{x!r:.60}"
+    return repr(x) if isinstance(x, TileValue | KernelArray) else f"{x!r:.60}"
 
 
 def _refuse_arrays(name: str, *xs: Any) -> None:
     for x in xs:
-        if isinstance(x, Array):
+        if isinstance(x, KernelArray):
             raise KernelError(f"{name}: {x} lies in memory; load a tile of it with tile.load")
 
 
@@ -79,7 +79,9 @@ def binary(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
             return w.dot(w.tile(a), w.tile(b), None)
         made = w.apply(name, a, b)
         return (
-            Counter(made.tile, (), ()) if kind in _EXACT and is_whole(a) and is_whole(b) else made
+            RunTimeCount(made.tile, (), ())
+            if kind in _EXACT and is_whole(a) and is_whole(b)
+            else made
         )
     if isinstance(a, Dim) or isinstance(b, Dim):
         whole = all(isinstance(x, Dim | int) for x in (a, b))
@@ -134,7 +136,7 @@ def truth(x: Any) -> Any:
         if bounds(x)[0] > 0:
             return True
         raise KernelError(f"whether {x} is 0 is known when the kernel runs; compare it: {x} != 0")
-    if isinstance(x, Array):
+    if isinstance(x, KernelArray):
         raise KernelError(f"{x} lies in memory; load a tile of it with tile.load")
     return bool(x)
 
@@ -160,10 +162,10 @@ def _float(w: KernelWriter, x: Any) -> TileValue:
 
 
 def _int(w: KernelWriter, x: Any) -> Any:
-    if isinstance(x, Dim | Counter):
+    if isinstance(x, Dim | RunTimeCount):
         return x
     t = w.cast(w.tile(x), i64)
-    return t if any(n != 1 for n in t.shape) else Counter(w.reshape(t, ()).tile, (), ())
+    return t if any(n != 1 for n in t.shape) else RunTimeCount(w.reshape(t, ()).tile, (), ())
 
 
 def _len(w: KernelWriter, x: Any) -> Any:
@@ -192,5 +194,5 @@ ATTRIBUTES: dict[str, Callable[[KernelWriter, TileValue], Any]] = {
     "shape": lambda w, x: x.shape,
     "dtype": lambda w, x: x.dtype,
     "ndim": lambda w, x: x.rank,
-    "astype": lambda w, x: Bound(lambda dtype: w.cast(x, as_dtype(dtype))),
+    "astype": lambda w, x: TileMethod(lambda dtype: w.cast(x, as_dtype(dtype))),
 }

@@ -11,18 +11,26 @@ from tessera.core.dims import Dim, Size, product, smaller
 from tessera.core.dtype import DType, as_dtype, f32, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
-from tessera.lang.kernel.access import Box
+from tessera.lang.kernel.access import TensorBox
 from tessera.lang.kernel.accumulate import fold_atomically, fold_into
 from tessera.lang.kernel.data_ranges import data_blocks, data_range
 from tessera.lang.kernel.hints import note
 from tessera.lang.kernel.places import is_line, moves_of
 from tessera.lang.kernel.table import IntrinsicContext, intrinsic
-from tessera.lang.kernel.values import Array, Axis, Block, KernelError, Range, Span, TileValue
+from tessera.lang.kernel.values import (
+    AxisElements,
+    AxisSpan,
+    BlockSize,
+    KernelArray,
+    KernelError,
+    LoopRange,
+    TileValue,
+)
 
 SPACES = {"shared": "shared", "private": "private", "register": "private"}
 
 
-class Context:
+class ScheduleView:
     """The schedule of a kernel, as a kernel sees it: T.m, T.n, T.k, T.d, T.vector ..."""
 
     def __init__(self, p: IntrinsicContext):
@@ -40,22 +48,22 @@ class Context:
 
 
 @intrinsic()
-def context(p: IntrinsicContext) -> Context:
+def context(p: IntrinsicContext) -> ScheduleView:
     """The schedule of this kernel: block sizes m, n, k, d, and hints."""
-    return Context(p)
+    return ScheduleView(p)
 
 
-def array(x: Any, what: str) -> Array:
+def array(x: Any, what: str) -> KernelArray:
     """An argument that must be a tensor."""
-    if not isinstance(x, Array):
+    if not isinstance(x, KernelArray):
         got = f"a {x!r}" if isinstance(x, TileValue) else f"{x!r:.40}"
         raise KernelError(f"{what}: got {got}, expected a tensor that the kernel is called with")
     return x
 
 
 def _box(
-    p: IntrinsicContext, x: Array, rows: Any, cols: Any, batch: Any, at: Any, shape: Any
-) -> Box:
+    p: IntrinsicContext, x: KernelArray, rows: Any, cols: Any, batch: Any, at: Any, shape: Any
+) -> TensorBox:
     if at is None and shape is None:
         return p.places.box(x, rows, cols, batch)
     at = (0,) * x.ndim if at is None else tuple(map(p.w.known, _listed(at)))
@@ -69,10 +77,10 @@ def _box(
     axes = tuple(s.axis for s in spans)
     masked = tuple(i for i, s in enumerate(spans) if not s.exact)
     starts, kept = tuple(s.start for s in spans), tuple(range(x.ndim))
-    return Box(starts, tuple(sizes), kept, axes, masked, {}, moves_of(spans))
+    return TensorBox(starts, tuple(sizes), kept, axes, masked, {}, moves_of(spans))
 
 
-def _demand_axes(x: Array, at: Sequence[Any], lengths: Sequence[Any]) -> None:
+def _demand_axes(x: KernelArray, at: Sequence[Any], lengths: Sequence[Any]) -> None:
     if len(at) != x.ndim or len(lengths) != x.ndim:
         raise KernelError(
             f"{x.name} has {x.ndim} axes, but `at` has {len(at)} places and shape {len(lengths)} sizes"
@@ -107,7 +115,7 @@ def load(
     return chosen
 
 
-def element(p: IntrinsicContext, x: Array, key: Sequence[Any]) -> TileValue:
+def element(p: IntrinsicContext, x: KernelArray, key: Sequence[Any]) -> TileValue:
     """x[i, j]: one element, or those that tiles of indices name together; 0 outside of the tensor."""
     key = tuple(map(p.w.known, key))
     if len(key) != x.ndim or not all(isinstance(k, int | Dim | TileValue) for k in key):
@@ -119,7 +127,7 @@ def element(p: IntrinsicContext, x: Array, key: Sequence[Any]) -> TileValue:
     spans = p.places.at(x, key, (1,) * x.ndim)
     masked = tuple(i for i, s in enumerate(spans) if not s.exact)
     starts, moves = tuple(s.start for s in spans), moves_of(spans)
-    return p.places.load(x, Box(starts, (1,) * x.ndim, (), (), masked, {}, moves))
+    return p.places.load(x, TensorBox(starts, (1,) * x.ndim, (), (), masked, {}, moves))
 
 
 @intrinsic()
@@ -149,7 +157,7 @@ def store(
     p.places.store(target, made, box, both(p, mask))
 
 
-def _led(x: Array, value: TileValue) -> tuple[int, ...]:
+def _led(x: KernelArray, value: TileValue) -> tuple[int, ...]:
     """The shape of a tile with axes of one element in front, as many as a tensor has more."""
     return (*(1,) * (x.ndim - value.rank), *value.shape)
 
@@ -205,7 +213,7 @@ def both(p: IntrinsicContext, mask: Any) -> TileValue | None:
     return both
 
 
-def _own(p: IntrinsicContext, x: Array, value: TileValue, batch: Any) -> Box | None:
+def _own(p: IntrinsicContext, x: KernelArray, value: TileValue, batch: Any) -> TensorBox | None:
     """Where a tile belongs in a tensor of the same sizes."""
     if value.rank > x.ndim or not value.rank:
         return None
@@ -217,28 +225,30 @@ def _own(p: IntrinsicContext, x: Array, value: TileValue, batch: Any) -> Box | N
         if axis is None:
             if size != n:
                 return None
-            spans.append(Span(size, 0, n, True))
+            spans.append(AxisSpan(size, 0, n, True))
         else:
             if axis.size != size:
                 return None
-            spans.append(Span(size, axis.start, n, axis.exact))
+            spans.append(AxisSpan(size, axis.start, n, axis.exact))
     places = p.places
     lead = x.ndim - value.rank
     return places.boxed(places.batch(x, lead, batch) if lead else [], spans)
 
 
 @intrinsic()
-def alloc(p: IntrinsicContext, shape: Any, dtype: Any = f32, space: str = "shared") -> Array:
+def alloc(p: IntrinsicContext, shape: Any, dtype: Any = f32, space: str = "shared") -> KernelArray:
     """Scratch memory of a program instance, in shared memory or registers."""
     if space not in SPACES:
         raise KernelError(f"alloc: space is {space!r}, expected one of {', '.join(SPACES)}")
     sizes = tuple(p.places.number(n, "alloc: a size") for n in _listed(shape))
     m = p.w.b.alloc(as_dtype(dtype), sizes, SPACES[space])
-    return Array(m.name, m, parameter=False)
+    return KernelArray(m.name, m, parameter=False)
 
 
 @intrinsic()
-def empty(p: IntrinsicContext, shape: Any, dtype: Any = f32, *, partial: bool = False) -> Array:
+def empty(
+    p: IntrinsicContext, shape: Any, dtype: Any = f32, *, partial: bool = False
+) -> KernelArray:
     """A tensor that the kernel makes: store its blocks, and return it.
 
     Elements that no instance writes are 0; `partial=True` says that this is meant, and ts.check is silent.
@@ -250,7 +260,7 @@ def empty(p: IntrinsicContext, shape: Any, dtype: Any = f32, *, partial: bool = 
     p.w.b.parameters.append(m)
     if partial:
         p.places.partial.add(m.name)
-    return Array(m.name, m, parameter=False)
+    return KernelArray(m.name, m, parameter=False)
 
 
 @intrinsic()
@@ -346,7 +356,7 @@ def arange(p: IntrinsicContext, n: Any, dtype: Any = i64) -> TileValue:
 
 def _size(extent: Any, axis: int) -> Size:
     """The size that a range runs over: an axis of a shape, or a size."""
-    if isinstance(extent, Array):
+    if isinstance(extent, KernelArray):
         extent = extent.shape
     if isinstance(extent, tuple | list):
         if not extent:
@@ -366,7 +376,7 @@ def _blocks(
     start: Size,
     stop: Size | None,
     hints: Any,
-) -> Range:
+) -> LoopRange:
     ahead = note(p, hints, ("stages", "prefetch"))
     size, step = _size(extent, axis), p.places.number(block, "the block of a range")
     if step < 1:
@@ -376,13 +386,13 @@ def _blocks(
     last = size if stop is None else smaller(size, stop)
     aligned = start == 0 and stop is None
     exact = aligned and isinstance(size, int) and size % step == 0
-    return Range(start, last, step, lambda i: Span(size, i, step, exact), ahead)
+    return LoopRange(start, last, step, lambda i: AxisSpan(size, i, step, exact), ahead)
 
 
 @intrinsic()
 def range_n(
     p: IntrinsicContext, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
-) -> Range:
+) -> LoopRange:
     """Blocks of rows of a shape, or of a size, one after the other."""
     return _blocks(p, -2, extent, block, start, stop, hints)
 
@@ -390,7 +400,7 @@ def range_n(
 @intrinsic()
 def range_m(
     p: IntrinsicContext, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
-) -> Range:
+) -> LoopRange:
     """As range_n."""
     return _blocks(p, -2, extent, block, start, stop, hints)
 
@@ -398,13 +408,13 @@ def range_m(
 @intrinsic()
 def range_k(
     p: IntrinsicContext, extent: Any, block: Any, *, start: Any = 0, stop: Any = None, **hints: Any
-) -> Range:
+) -> LoopRange:
     """Blocks of columns of a shape, or of a size, one after the other."""
     return _blocks(p, -1, extent, block, start, stop, hints)
 
 
 @intrinsic(name="range")
-def range_(p: IntrinsicContext, *bounds: Any, **hints: Any) -> Range:
+def range_(p: IntrinsicContext, *bounds: Any, **hints: Any) -> LoopRange:
     """Positions from a start to a stop in steps, as Python's range, in a loop that runs."""
     ahead = note(p, hints, ("stages", "prefetch"))
     bounds = tuple(map(p.w.known, bounds))
@@ -416,14 +426,14 @@ def range_(p: IntrinsicContext, *bounds: Any, **hints: Any) -> Range:
         raise KernelError(f"the step of a range is {step}, expected at least 1")
     if isinstance(start, TileValue) or isinstance(stop, TileValue):
         return data_range(p, start, stop, step, ahead)
-    return Range(start, stop, step, lambda i: i, ahead)
+    return LoopRange(start, stop, step, lambda i: i, ahead)
 
 
 @intrinsic()
-def span(p: IntrinsicContext, extent: Any, start: Any, length: Any) -> Span:
+def span(p: IntrinsicContext, extent: Any, start: Any, length: Any) -> AxisSpan:
     """`length` elements from a position on, of an axis of this size."""
     size, n = _size(extent, -2), p.places.number(length, "the length of a span")
-    return Span(size, start, n, p.places.covers(start, n, size))
+    return AxisSpan(size, start, n, p.places.covers(start, n, size))
 
 
 @intrinsic()
@@ -461,7 +471,7 @@ def per_block(p: IntrinsicContext, x: Any) -> TileValue:
         place = place * count + p.places.counter(name)
     total = product(tuple(c for _, c in counted))
     made = w.b.expand(t.tile, 0)
-    return TileValue(made, (Axis(total, place, True), *t.axes), (None, *t.pads))
+    return TileValue(made, (AxisElements(total, place, True), *t.axes), (None, *t.pads))
 
 
 @intrinsic()
@@ -485,16 +495,16 @@ def col_index(p: IntrinsicContext, cols: Any = None) -> TileValue:
 
 
 def _positions(p: IntrinsicContext, where: Any, role: str, axis: int) -> TileValue:
-    if isinstance(where, Array):
+    if isinstance(where, KernelArray):
         where = p.places.role(role, where.shape[-2 + axis], p.places.block(role))
-    if where is None or isinstance(where, Block):
+    if where is None or isinstance(where, BlockSize):
         known = p.places.grid.roles.get(role)
         if known is None:
             raise KernelError(
                 f"nothing is cut in blocks of T.{role} yet; load a tile first, or give a span"
             )
         where = p.places.role(role, *known)
-    if not isinstance(where, Span):
+    if not isinstance(where, AxisSpan):
         raise KernelError(f"expected a span of a loop, got {where!r:.40}")
     shape: Sequence[int] = (where.length, 1) if axis == 0 else (1, where.length)
     held = tuple(where.axis if i == axis else None for i in range(2))

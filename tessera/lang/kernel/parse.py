@@ -24,7 +24,7 @@ from tessera.lang.kernel.control import Control, FunctionFrame, Returned
 from tessera.lang.kernel.expressions import (
     ATTRIBUTES,
     BUILTINS,
-    Bound,
+    TileMethod,
     binary,
     compare,
     is_static,
@@ -33,10 +33,10 @@ from tessera.lang.kernel.expressions import (
 )
 from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.parts import item
-from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.places import TilePlaces
 from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.table import INTRINSICS, Intrinsic
-from tessera.lang.kernel.values import Array, Axes, KernelError, Restart, TileValue
+from tessera.lang.kernel.values import Axes, KernelArray, KernelError, Restart, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
 _PYTHON = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
@@ -47,7 +47,7 @@ _SILENT = (print, breakpoint)  # which speak when a kernel is stepped through
 class Parser(Control):
     """Parses functions; calls of kernels become part of the kernel that calls them."""
 
-    def __init__(self, writer: KernelWriter, places: Places, inline: Callable[[Any], Any]):
+    def __init__(self, writer: KernelWriter, places: TilePlaces, inline: Callable[[Any], Any]):
         self.w, self.places = writer, places
         self.inline = inline  # the function of a kernel object, or None
         self.condition: TileValue | None = None
@@ -248,7 +248,7 @@ class Parser(Control):
         owner, key = self.expr(n.value), self.expr(n.slice)
         if isinstance(owner, TileValue):
             return item(self.w, owner, key if isinstance(key, tuple) else (key,))
-        if isinstance(owner, Array):
+        if isinstance(owner, KernelArray):
             return element(self, owner, key if isinstance(key, tuple) else (key,))
         return owner[key]
 
@@ -284,7 +284,7 @@ class Parser(Control):
             return None
         if f is range and not all(map(is_static, args)):
             return INTRINSICS["range"].emit(self, *args, **kwargs)
-        if isinstance(f, Bound):
+        if isinstance(f, TileMethod):
             return f.run(*args, **kwargs)
         inner = self.inline(f)
         if inner is not None:

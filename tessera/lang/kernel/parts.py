@@ -14,7 +14,7 @@ from tessera.core.scalar import REINTERPRETS
 from tessera.ir.tile.ir import Tile
 from tessera.lang.kernel.scratch import keep, picked, unplaced, whole
 from tessera.lang.kernel.table import IntrinsicContext, intrinsic
-from tessera.lang.kernel.values import Axes, Axis, KernelError, TileValue
+from tessera.lang.kernel.values import Axes, AxisElements, KernelError, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
 _OUTSIDE = 1 << 40  # added to the numbers of elements that are none
@@ -34,7 +34,12 @@ def item(w: KernelWriter, x: TileValue, key: Sequence[Any]) -> TileValue:
         return _axes_added(w, x, key)
     m = keep(w, x.tile)
     at: list[Size] = []
-    extent, kept, axes, moves = list[int](), list[int](), list[Axis | None](), dict[int, Tile]()
+    extent, kept, axes, moves = (
+        list[int](),
+        list[int](),
+        list[AxisElements | None](),
+        dict[int, Tile](),
+    )
     for i, k in enumerate(used):
         n = x.shape[i]
         if isinstance(k, slice):
@@ -101,13 +106,13 @@ def _place(w: KernelWriter, k: Any, n: int, moves: dict[int, Tile], axis: int) -
     return k % n
 
 
-def _shifted(a: Axis | None, start: int, length: int, n: int) -> Axis | None:
+def _shifted(a: AxisElements | None, start: int, length: int, n: int) -> AxisElements | None:
     """The place of a slice; one of a whole axis is a tile of its own."""
     if a is None or length == n:
         return a
     if a.exact and a.lost is None and a.moved is None and a.first == 0 and a.size == n:
         return None
-    return Axis(a.size, a.first + start, a.exact, a.lost, a.moved)
+    return AxisElements(a.size, a.first + start, a.exact, a.lost, a.moved)
 
 
 def _axes_added(w: KernelWriter, x: TileValue, key: Sequence[Any]) -> TileValue:

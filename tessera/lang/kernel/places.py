@@ -14,14 +14,14 @@ from tessera.core.dims import Dim, Size, product, substitute, symbol, symbols, u
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
 from tessera.ir.tile.ir import Memory, Tile
-from tessera.lang.kernel.access import Access, Box
+from tessera.lang.kernel.access import BoxAccess, TensorBox
 from tessera.lang.kernel.values import (
-    Array,
-    Block,
+    AxisSpan,
+    BlockSize,
+    KernelArray,
     KernelError,
     Moved,
     NeedNumber,
-    Span,
     TileValue,
 )
 from tessera.lang.kernel.within import covers
@@ -32,7 +32,7 @@ Place = Any  # a Block, a Span, a number of elements, a tile of indices, or None
 
 
 @dataclass(frozen=True)
-class Equal:
+class EqualSizes:
     """Two sizes that must agree in a call."""
 
     left: Size
@@ -59,7 +59,7 @@ class Grid:
         return (*out, *self.own.items())
 
 
-class Places(Access):
+class TilePlaces(BoxAccess):
     """Where the tiles of one program instance lie."""
 
     def forget_reports(self, count: int, memories: int) -> None:
@@ -68,9 +68,9 @@ class Places(Access):
             self.w.b.parameters.remove(m)
         del self.hidden[memories:], self.reports[count:]
 
-    def __init__(self, writer: KernelWriter, schedule: Schedule, first: Array | None):
+    def __init__(self, writer: KernelWriter, schedule: Schedule, first: KernelArray | None):
         self.w, self.schedule, self.first = writer, schedule, first
-        self.grid, self.equal = Grid(), list[Equal]()
+        self.grid, self.equal = Grid(), list[EqualSizes]()
         self.on_gpu = False  # whether the kernel is made for one
         self.serial = False  # whether instances run one after the other
         self.ahead: int | None = None  # rounds that loads look ahead where they say nothing
@@ -102,12 +102,12 @@ class Places(Access):
             )
         raise NeedNumber(names[0])
 
-    def block(self, role: str) -> Block:
+    def block(self, role: str) -> BlockSize:
         """The block size of an axis: m, n, k or d."""
         if role == "d":
-            return Block(self._depth(), "d")
+            return BlockSize(self._depth(), "d")
         size = {"m": self.schedule.m, "n": self.schedule.n, "k": self.schedule.depth}[role]
-        return Block(size, role)
+        return BlockSize(size, role)
 
     def _depth(self) -> int:
         """The whole last axis of the first tensor, which a block of d must cover."""
@@ -121,7 +121,7 @@ class Places(Access):
             )
         return n
 
-    def role(self, role: str, size: Size, block: int) -> Span:
+    def role(self, role: str, size: Size, block: int) -> AxisSpan:
         """The block of this program instance along an axis."""
         block = int(block)
         known = self.grid.roles.get(role)
@@ -135,7 +135,7 @@ class Places(Access):
                     f"the {role} axis of the grid is cut in blocks of {known[1]} and of {block}"
                 )
         exact = block == 1 or (isinstance(size, int) and size % block == 0)
-        return Span(size, self.instance(role) * block, block, exact)
+        return AxisSpan(size, self.instance(role) * block, block, exact)
 
     def instance(self, role: str) -> Size:
         """The number of this instance along the axis m, n or b of the grid."""
@@ -151,18 +151,18 @@ class Places(Access):
         for x in (b, a):
             if isinstance(x, Dim) and str(x) in self.w.unnamed:
                 self.w.require_equal(what, a, b)
-        self.equal.append(Equal(a, b, what))
+        self.equal.append(EqualSizes(a, b, what))
 
-    def span(self, array: Array, axis: int, place: Place, default: str | None) -> Span:
+    def span(self, array: KernelArray, axis: int, place: Place, default: str | None) -> AxisSpan:
         """The elements along an axis that a place means."""
         size = array.shape[axis]
-        if isinstance(place, Span):
+        if isinstance(place, AxisSpan):
             if place.size != size:
                 self._agree(f"axis {axis} of {array.name}", place.size, size)
-            return Span(size, place.start, place.length, place.exact, place.moved)
-        if isinstance(place, Block) and place.role in ("m", "n"):
+            return AxisSpan(size, place.start, place.length, place.exact, place.moved)
+        if isinstance(place, BlockSize) and place.role in ("m", "n"):
             return self.role(place.role, size, place)
-        if isinstance(place, Block) and place.role == "k":
+        if isinstance(place, BlockSize) and place.role == "k":
             raise KernelError(
                 f"axis {axis} of {array.name}: blocks of k are walked by a loop; write "
                 f"for kb in tile.range_k({array.name}.shape, T.k) and load at kb"
@@ -171,9 +171,9 @@ class Places(Access):
             block = self.block(default)
             return self.role(default, size, block)
         n = self.number(size if place is None else place, f"axis {axis} of {array.name}")
-        return Span(size, 0, n, isinstance(size, int) and n <= size)
+        return AxisSpan(size, 0, n, isinstance(size, int) and n <= size)
 
-    def whole(self, array: Array, axis: int) -> Span:
+    def whole(self, array: KernelArray, axis: int) -> AxisSpan:
         """All elements of an axis."""
         return self.span(array, axis, None, None)
 
@@ -182,26 +182,28 @@ class Places(Access):
         grid: dict[str, tuple[Size, Size]] = {n: (0, count) for n, count in self.grid.axes()}
         return covers(start, length, size, grid | self.loops)
 
-    def at(self, array: Array, starts: Sequence[Any], lengths: Sequence[int]) -> list[Span]:
+    def at(
+        self, array: KernelArray, starts: Sequence[Any], lengths: Sequence[int]
+    ) -> list[AxisSpan]:
         """Elements from these positions on; those that may lie outside are masked."""
         return [
             self.from_(array, start, n, size)
             for size, start, n in zip(array.shape, starts, lengths, strict=False)
         ]
 
-    def from_(self, array: Array, start: Any, length: int, size: Size) -> Span:
+    def from_(self, array: KernelArray, start: Any, length: int, size: Size) -> AxisSpan:
         """So many elements of an axis from a number, a counter, or a tile of one integer on."""
         key = start
         if isinstance(start, TileValue):
             start = self.w.known(self.one(start, f"{array.name}: a place"))
         if isinstance(start, TileValue):
-            return Span(size, 0, length, False, Moved(start.tile, None, key.tile))
+            return AxisSpan(size, 0, length, False, Moved(start.tile, None, key.tile))
         if isinstance(start, bool) or not isinstance(start, int | Dim):
             raise KernelError(
                 f"{array.name}: a place is {start!r:.40}, expected a number, a counter or a tile of "
                 "one integer"
             )
-        return Span(size, start, length, self.covers(start, length, size))
+        return AxisSpan(size, start, length, self.covers(start, length, size))
 
     def one(self, x: TileValue, what: str) -> TileValue:
         """A tile of one integer as an i64 number."""
@@ -211,12 +213,12 @@ class Places(Access):
 
     # Boxes
 
-    def box(self, array: Array, rows: Place, cols: Place, batch: Any = None) -> Box:
+    def box(self, array: KernelArray, rows: Place, cols: Place, batch: Any = None) -> TensorBox:
         """The part of a tensor at these rows and columns, in the batch of this instance."""
         spans: list[Any] = []
         rank = array.ndim
         if rank == 0:
-            return Box((), (), (), (), ())
+            return TensorBox((), (), (), (), ())
         if rank == 1:
             spans = [self._line(array, rows if cols is None else cols)]
         else:
@@ -228,13 +230,13 @@ class Places(Access):
         lead = self.batch(array, rank - len(spans), batch) if rank > len(spans) else []
         return self.boxed(lead, spans)
 
-    def _line(self, array: Array, place: Place) -> Any:
+    def _line(self, array: KernelArray, place: Place) -> Any:
         """The elements of a tensor of rank 1: rows of the grid if they are the rows, or all of them."""
         if isinstance(place, TileValue):
             return place
         return self.span(array, 0, place, None if place is not None else self._own_rows(array))
 
-    def _own_rows(self, array: Array) -> str | None:
+    def _own_rows(self, array: KernelArray) -> str | None:
         """Which axis of the grid the rows of a tensor are by default."""
         size, known = array.shape[max(array.ndim - 2, 0)], self.grid.roles
         for role in ("m", "n"):
@@ -245,7 +247,7 @@ class Places(Access):
             return None
         return "m" if "m" not in known or array.ndim == 1 else None
 
-    def batch(self, array: Array, count: int, batch: Any) -> list[Span]:
+    def batch(self, array: KernelArray, count: int, batch: Any) -> list[AxisSpan]:
         """The place of this instance along the batch axes of a tensor."""
         sizes = array.shape[:count]
         if batch is not None:
@@ -259,36 +261,36 @@ class Places(Access):
             return self.at(array, listed, (1,) * count)
         total = product(sizes)
         if total == 1:
-            return [Span(n, 0, 1, True) for n in sizes]
+            return [AxisSpan(n, 0, 1, True) for n in sizes]
         if self.grid.batch is None:
             self.grid.batch, self.grid.shape = total, sizes
         elif self.grid.batch != total:
             self._agree(f"the batch axes of {array.name}", self.grid.batch, total)
         places = unflattened(self.instance("b"), sizes)
-        return [Span(n, at, 1, True) for n, at in zip(sizes, places, strict=True)]
+        return [AxisSpan(n, at, 1, True) for n, at in zip(sizes, places, strict=True)]
 
-    def boxed(self, lead: Sequence[Span], spans: Sequence[Any]) -> Box:
+    def boxed(self, lead: Sequence[AxisSpan], spans: Sequence[Any]) -> TensorBox:
         """A box of one element along leading axes, and of spans, or indices, along the others."""
         n, every = len(lead), [*lead, *spans]
         picked = {i: s for i, s in enumerate(every) if isinstance(s, TileValue)}
         at = tuple(0 if isinstance(s, TileValue) else s.start for s in every)
         extent = tuple(1 if isinstance(s, TileValue) else s.length for s in every)
-        kept = tuple(n + i for i, s in enumerate(spans) if isinstance(s, Span))
+        kept = tuple(n + i for i, s in enumerate(spans) if isinstance(s, AxisSpan))
         masked = tuple(i for i, s in enumerate(every) if not getattr(s, "exact", False))
-        axes = tuple(s.axis for s in spans if isinstance(s, Span))
-        return Box(at, extent, kept, axes, masked, picked, moves_of(every))
+        axes = tuple(s.axis for s in spans if isinstance(s, AxisSpan))
+        return TensorBox(at, extent, kept, axes, masked, picked, moves_of(every))
 
-    def pointed(self, array: Array, at: Sequence[Any]) -> Box:
+    def pointed(self, array: KernelArray, at: Sequence[Any]) -> TensorBox:
         """The elements that tiles of indices name together, one entry for each axis of the tensor."""
         picked = {i: x for i, x in enumerate(at) if is_line(x)}
-        spans = [Span(1, 0, 1) if is_line(x) else x for x in at]
-        spans = [s if isinstance(s, Span) else self.from_(array, s, 1, n)
+        spans = [AxisSpan(1, 0, 1) if is_line(x) else x for x in at]
+        spans = [s if isinstance(s, AxisSpan) else self.from_(array, s, 1, n)
                  for s, n in zip(spans, array.shape, strict=True)]  # fmt: skip
         masked = tuple(i for i, s in enumerate(spans) if not s.exact)
         starts = tuple(s.start for s in spans)
-        return Box(starts, (1,) * len(spans), (), (), masked, picked, moves_of(spans), True)
+        return TensorBox(starts, (1,) * len(spans), (), (), masked, picked, moves_of(spans), True)
 
-    def ask(self, array: Array, box: Box, ahead: int | None) -> None:
+    def ask(self, array: KernelArray, box: TensorBox, ahead: int | None) -> None:
         """Prefetch the box that a load will read some rounds of its innermost counter later."""
         moving = {n for at in box.at for n in symbols(at)}
         inner = next((n for n in reversed(self.rounds) if n in moving), None)
@@ -301,7 +303,7 @@ class Places(Access):
         later = {inner: symbol(inner) + far * step}
         self.w.b.prefetch(array.memory, [substitute(at, later) for at in box.at], box.extent)
 
-    def narrow(self, array: Array, width: int | None) -> None:
+    def narrow(self, array: KernelArray, width: int | None) -> None:
         """Access a tensor at most so many elements at once."""
         if width is not None:
             name = array.memory.name
@@ -315,5 +317,7 @@ def is_line(x: Any) -> bool:
 
 def moves_of(spans: Sequence[Any]) -> dict[int, Tile]:
     """The numbers that move spans, by axis."""
-    found = {i: s.moved for i, s in enumerate(spans) if isinstance(s, Span) and s.moved is not None}
+    found = {
+        i: s.moved for i, s in enumerate(spans) if isinstance(s, AxisSpan) and s.moved is not None
+    }
     return {i: m.by for i, m in found.items() if m.by is not None}

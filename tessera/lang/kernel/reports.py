@@ -20,16 +20,16 @@ from tessera.core.dtype import bool_
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Memory
-from tessera.lang.kernel.access import Box
+from tessera.lang.kernel.access import TensorBox
 from tessera.lang.kernel.memory import both
 from tessera.lang.kernel.table import INTRINSICS, IntrinsicContext, intrinsic
-from tessera.lang.kernel.values import Array, KernelError, TileValue
+from tessera.lang.kernel.values import KernelArray, KernelError, TileValue
 
 _TURNS = (64, 16, 8)  # of one loop, of each of two, and of more, whose prints are kept
 
 
 @dataclass(frozen=True)
-class Report:
+class KernelReport:
     """What is said of the tensors that a kernel made for it."""
 
     kind: str  # "print" or "check"
@@ -45,7 +45,7 @@ class Report:
 
 def _hidden(
     p: IntrinsicContext, dtype: Any, shape: Sequence[int], turns: Sequence[int] = ()
-) -> tuple[Array, Box]:
+) -> tuple[KernelArray, TensorBox]:
     """A tensor with a place for each instance and for turns of the loops around, and the box of this one."""
     places = p.places
     assert places.known_grid is not None
@@ -57,7 +57,7 @@ def _hidden(
     lead = (*grid, *(a.turn for a, _ in zip(p.w.b.around, turns, strict=False)))
     rank, n = len(lead), len(shape)
     at, extent = (*lead, *(0,) * n), (*(1,) * rank, *shape)
-    return Array(m.name, m, parameter=False), Box(
+    return KernelArray(m.name, m, parameter=False), TensorBox(
         at, extent, tuple(range(rank, rank + n)), (None,) * n, tuple(range(len(grid), rank))
     )
 
@@ -71,7 +71,7 @@ def _is_first(p: IntrinsicContext) -> bool:
 def _note(p: IntrinsicContext, kind: str, text: str, count: int, *more: Any) -> None:
     assert p.places.known_grid is not None
     axes = tuple(name.lstrip("_") for name, _ in p.places.known_grid)
-    p.places.reports.append(Report(kind, text, axes, count, p.location, *more))
+    p.places.reports.append(KernelReport(kind, text, axes, count, p.location, *more))
 
 
 @intrinsic(name="print")
@@ -134,10 +134,13 @@ def check(p: IntrinsicContext, condition: Any, message: str = "") -> None:
 
 
 def speak(
-    name: str, reports: Sequence[Report], arrays: Sequence[Any], write: Callable[[str], Any] = print
+    name: str,
+    reports: Sequence[KernelReport],
+    arrays: Sequence[Any],
+    write: Callable[[str], Any] = print,
 ) -> None:
     """Print what a kernel has to say, and raise where a check failed."""
-    own: list[tuple[Report, list[Any]]] = []
+    own: list[tuple[KernelReport, list[Any]]] = []
     at = 0
     for r in reports:
         own.append((r, [np.asarray(x) for x in arrays[at : at + r.count]]))
@@ -155,10 +158,10 @@ def speak(
             raise failure(name, r, np.argwhere(np.logical_or.reduce(same)).tolist(), given[-1].size)
 
 
-Line = tuple[tuple[int, ...], tuple[int, ...], str, Report]
+Line = tuple[tuple[int, ...], tuple[int, ...], str, KernelReport]
 
 
-def _lines(r: Report, given: Sequence[Any]) -> Iterator[Line]:
+def _lines(r: KernelReport, given: Sequence[Any]) -> Iterator[Line]:
     """What one print said: the instance, when in it, and the text."""
     tiles, ran = given[: r.count - 1 - r.more], given[r.count - 1 - r.more]
     rank = ran.ndim - len(r.turns)
@@ -177,7 +180,7 @@ def place(axes: Sequence[str], point: Sequence[int]) -> str:
     return ", ".join(f"{n}={k}" for n, k in zip(axes, point, strict=True))
 
 
-def failure(name: str, r: Report, failed: Sequence[Sequence[int]], count: int) -> KernelError:
+def failure(name: str, r: KernelReport, failed: Sequence[Sequence[int]], count: int) -> KernelError:
     """The error of a check that failed in these instances."""
     what = f" ({r.text})" if r.text else ""
     error = KernelError(

@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tessera.core.scalar import Number
-from tessera.lang.kernel.values import Axes, Axis, Pads, TileValue
+from tessera.lang.kernel.values import Axes, AxisElements, Pads, TileValue
 
 Groups = Iterator[tuple[list[int], list[int]]]
 
 
 def reshaped(x: TileValue, shape: Sequence[int]) -> tuple[Axes, Pads]:
     """The places and the padding of a tile in another shape of as many elements."""
-    axes: list[Axis | None] = [None] * len(shape)
+    axes: list[AxisElements | None] = [None] * len(shape)
     pads: list[Number | None] = [None] * len(shape)
     said = f"reshape: {x.type} to {_text(shape)} leaves an edge of its tensor on no axis"
     dropped = len(shape) < x.rank and any(
@@ -30,9 +30,9 @@ def reshaped(x: TileValue, shape: Sequence[int]) -> tuple[Axes, Pads]:
             axes[new[0]], pads[new[0]] = merged, x.pads[old[0]]
         elif any(_is_edge(x.axes[i]) for i in old):
             for i in new:
-                axes[i] = Axis(shape[i], 0, False, said)
+                axes[i] = AxisElements(shape[i], 0, False, said)
     if dropped:
-        axes = [Axis(n, 0, False, said) for n in shape]
+        axes = [AxisElements(n, 0, False, said) for n in shape]
     return tuple(axes), tuple(pads)
 
 
@@ -40,11 +40,11 @@ def _text(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _is_edge(a: Axis | None) -> bool:
+def _is_edge(a: AxisElements | None) -> bool:
     return a is not None and not a.exact
 
 
-def _merged(x: TileValue, old: list[int]) -> Axis | None:
+def _merged(x: TileValue, old: list[int]) -> AxisElements | None:
     """Several axes as one: the first has a place, the others are whole."""
     first, *others = (x.axes[i] for i in old)
     if first is None or first.lost is not None:
@@ -53,7 +53,7 @@ def _merged(x: TileValue, old: list[int]) -> Axis | None:
         if a is not None and (a.lost is not None or a.first != 0 or a.size != n):
             return None
     inner = math.prod(x.shape[i] for i in old[1:])
-    return Axis(first.size * inner, first.first * inner, first.exact)
+    return AxisElements(first.size * inner, first.first * inner, first.exact)
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> Groups:

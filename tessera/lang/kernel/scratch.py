@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.core.dims import Size
 from tessera.ir.tile.ir import Memory, Tile
-from tessera.lang.kernel.values import Axis
+from tessera.lang.kernel.values import AxisElements
 from tessera.lang.kernel.writer import KernelWriter
 
 
@@ -52,9 +52,9 @@ def picked(w: KernelWriter, m: Memory, index: Mapping[int, Tile], shape: Sequenc
     return w.b.gather(m, index, (0,) * len(every), extent, every, tuple(index))
 
 
-def unplaced(a: Axis | None, what: str, n: int) -> Axis | None:
+def unplaced(a: AxisElements | None, what: str, n: int) -> AxisElements | None:
     """The place of an axis whose elements are in another order: none, and an edge is lost."""
     if a is None or (a.exact and a.lost is None):
         return None
     said = a.lost or f"{what} leaves an edge of its tensor on no axis"
-    return Axis(n, 0, False, said)
+    return AxisElements(n, 0, False, said)

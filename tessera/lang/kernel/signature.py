@@ -50,7 +50,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """A tensor that the compiled kernel takes."""
 
     name: str  # of the argument, or argument_field
@@ -61,10 +61,10 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundArguments:
     """The arguments of a call."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     arrays: tuple[Any, ...]  # NumPy arrays or traced values, one for each parameter
     static: Mapping[str, Any]
     names: tuple[str, ...]  # all arguments, in order
@@ -87,7 +87,7 @@ class Bound:
         return frozenset(s for p in self.parameters for s in _unnamed(p))
 
 
-def _unnamed(p: Parameter) -> list[str]:
+def _unnamed(p: KernelParameter) -> list[str]:
     return [str(s) for i, s in enumerate(p.type.shape) if str(s) == own_name(p.name, i)]
 
 
@@ -96,7 +96,7 @@ def own_name(name: str, axis: int) -> str:
     return f"{name.lstrip('_')}_axis{axis}"
 
 
-class Signature:
+class KernelSignature:
     """The parameters of a function that is a kernel."""
 
     def __init__(self, f: Callable[..., Any]):
@@ -111,14 +111,14 @@ class Signature:
             n for n, p in self.signature.parameters.items() if p.kind is keyword
         )
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundArguments:
         """The arguments of a call, sorted into tensors, numbers and static values."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as e:
             raise OperandError(f"{self.name}: {e}") from None
         bound.apply_defaults()
-        parameters: list[Parameter] = []
+        parameters: list[KernelParameter] = []
         arrays: list[Any] = []
         static: dict[str, Any] = {}
         for name, x in bound.arguments.items():
@@ -130,9 +130,11 @@ class Signature:
                 parameters.append(p)
                 arrays.append(a)
         held = {p.path[0]: bound.arguments[p.path[0]] for p in parameters if p.path}
-        return Bound(_named(parameters), tuple(arrays), static, tuple(bound.arguments), held)
+        return BoundArguments(
+            _named(parameters), tuple(arrays), static, tuple(bound.arguments), held
+        )
 
-    def _tensors(self, name: str, x: Any) -> list[tuple[Parameter, Any]] | None:
+    def _tensors(self, name: str, x: Any) -> list[tuple[KernelParameter, Any]] | None:
         if isinstance(x, KVCache):
             return [self._one(f"{name}_{k}", a, (name, k)) for k, a in _filled(x)]
         if (
@@ -141,7 +143,7 @@ class Signature:
             and self.annotations.get(name) is inspect.Parameter.empty
         ):
             number = as_value(x, self.name)  # a Python number of a traced call
-            return [(Parameter(name, number.type, number=True), number)]
+            return [(KernelParameter(name, number.type, number=True), number)]
         if isinstance(x, Value | np.ndarray):
             return [self._one(name, x)]
         if name not in self.keyword_only and (held := _held(x)) is not None:
@@ -153,9 +155,9 @@ class Signature:
         dtype = bool_ if isinstance(x, bool) else i64 if isinstance(x, int) else f32
         dtype = as_dtype(x.dtype) if isinstance(x, np.generic) else dtype
         a = np.asarray(x, dtype.np)
-        return [(Parameter(name, TensorType(dtype, ()), number=True), a)]
+        return [(KernelParameter(name, TensorType(dtype, ()), number=True), a)]
 
-    def _one(self, name: str, x: Any, path: tuple[str, ...] = ()) -> tuple[Parameter, Any]:
+    def _one(self, name: str, x: Any, path: tuple[str, ...] = ()) -> tuple[KernelParameter, Any]:
         annotation = None if path else self.annotations.get(name)
         actual = x.type if isinstance(x, Value) else TensorType(as_dtype(x.dtype), x.shape)
         loaded = annotation is Tile or isinstance(annotation, TileSpec)
@@ -169,7 +171,7 @@ class Signature:
         shape = tuple(0 if n == 0 else s for s, n in zip(t.shape, actual.shape, strict=True))
         here = isinstance(x, Value) and x.storage is not None and x.device.kind == "cpu"
         data = x.storage if here else x
-        return Parameter(name, TensorType(t.dtype, shape), path, loaded), data
+        return KernelParameter(name, TensorType(t.dtype, shape), path, loaded), data
 
     def _static(self, name: str, x: Any) -> Any:
         try:
@@ -210,7 +212,7 @@ def _filled(cache: KVCache) -> list[tuple[str, Any]]:
     return [(k, getattr(cache, k).numpy()[..., : int(n), :]) for k in ("K", "V")]
 
 
-def _named(parameters: list[Parameter]) -> tuple[Parameter, ...]:
+def _named(parameters: list[KernelParameter]) -> tuple[KernelParameter, ...]:
     """Parameters whose sizes a call determines: a product of unknown names is a name of its own."""
     lone = {str(s) for p in parameters for s in p.type.shape if _is_symbol(s)}
     out = []
@@ -219,7 +221,9 @@ def _named(parameters: list[Parameter]) -> tuple[Parameter, ...]:
             s if isinstance(s, int) or symbols(s) <= lone else symbol(_joined(str(s)))
             for s in p.type.shape
         )
-        out.append(Parameter(p.name, TensorType(p.type.dtype, shape), p.path, p.loaded, p.number))
+        out.append(
+            KernelParameter(p.name, TensorType(p.type.dtype, shape), p.path, p.loaded, p.number)
+        )
     return tuple(out)
 
 

@@ -28,23 +28,23 @@ from tessera.lang.kernel.expressions import binary, compare, is_number, unary
 from tessera.lang.kernel.launch import owned
 from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.parts import item
-from tessera.lang.kernel.places import Places
-from tessera.lang.kernel.reports import Report, failure, place
-from tessera.lang.kernel.signature import Bound
+from tessera.lang.kernel.places import TilePlaces
+from tessera.lang.kernel.reports import KernelReport, failure, place
+from tessera.lang.kernel.signature import BoundArguments
 from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.table import Intrinsic
 from tessera.lang.kernel.translate import Assumed, Translated, Translation
 from tessera.lang.kernel.values import (
     LIVE,
     Axes,
-    Axis,
+    AxisElements,
+    AxisSpan,
     KernelError,
-    Range,
-    Span,
+    LoopRange,
     Struct,
     TileValue,
 )
-from tessera.lang.kernel.values import Array as Tensors
+from tessera.lang.kernel.values import KernelArray as Tensors
 from tessera.lang.kernel.writer import KernelWriter
 from tessera.lang.schedule import Schedule
 
@@ -92,7 +92,7 @@ class LiveWriter(KernelWriter):
         return self.instance.tiles[t]
 
 
-class LivePlaces(Places):
+class LivePlaces(TilePlaces):
     """The places of one instance, all of them numbers."""
 
     point: Mapping[str, int]
@@ -131,7 +131,7 @@ def live(x: Any) -> Any:
     """A value with operators: tiles, those in tuples, and ranges."""
     if isinstance(x, tuple):
         return tuple(map(live, x))
-    if isinstance(x, Range):
+    if isinstance(x, LoopRange):
         return _walked(x)
     if isinstance(x, Struct):
         return Struct(x.name, {n: live(v) for n, v in x.fields.items()})
@@ -142,7 +142,7 @@ def live(x: Any) -> Any:
     return x
 
 
-def _walked(r: Range) -> Iterator[Any]:
+def _walked(r: LoopRange) -> Iterator[Any]:
     start, stop = r.start, r.stop
     assert isinstance(start, int), r
     assert isinstance(stop, int), r
@@ -195,7 +195,7 @@ def _settle(x: Any, axes: Axes, known: Mapping[str, int]) -> None:
     for i, a in enumerate(axes):
         if held[i] is None and a is not None:
             first = substitute(a.first, known)
-            held[i] = Axis(substitute(a.size, known), first, a.exact, a.lost)
+            held[i] = AxisElements(substitute(a.size, known), first, a.exact, a.lost)
             if not isinstance(first, int):  # of a loop around, whose round is in no counter here
                 held[i] = None
     x.__dict__["held"] = tuple(held)
@@ -214,7 +214,7 @@ class Counted(int):
     over = False
 
 
-def _left(axis: Axis | None, n: int) -> Axis | None:
+def _left(axis: AxisElements | None, n: int) -> AxisElements | None:
     """The place of an axis, if it does not change from round to round of a loop that has gone on."""
     if axis is None or axis.lost is not None or not getattr(axis.first, "over", False):
         return axis
@@ -325,9 +325,9 @@ class _Instance(Translation):
     """A translation in which everything is a number and runs at once."""
 
     def __init__(
-        self, t: Translated, bound: Bound, sizes: Mapping[str, int], schedule: Schedule,
+        self, t: Translated, bound: BoundArguments, sizes: Mapping[str, int], schedule: Schedule,
         arrays: Mapping[str, Array], point: Mapping[str, int], source: FunctionSource,
-        failed: dict[Report, list[tuple[int, ...]]],
+        failed: dict[KernelReport, list[tuple[int, ...]]],
     ):  # fmt: skip
         self.by_name, self.point, self.failed = arrays, point, failed
         self.said, self.grid, self.sizes = t.reports, t.grid, sizes
@@ -361,7 +361,7 @@ class _Instance(Translation):
         assert isinstance(self.w, LiveWriter)
         if not self.w.numbers(holds.tile).all():
             axes = tuple(name.lstrip("_") for name, _ in self.grid)
-            r = Report("check", text, axes, 1, location)
+            r = KernelReport("check", text, axes, 1, location)
             found = self.failed.setdefault(r, [])
             if tuple(self.point.values()) not in found:
                 found.append(tuple(self.point.values()))
@@ -374,7 +374,7 @@ class _Instance(Translation):
             _settle(made, self.places_of_results[i], known)
         return super()._result(i, made)
 
-    def check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
+    def check_grid(self, x: TileValue, spans: Sequence[AxisSpan]) -> None:
         """Nothing: the translation before found that each instance returns a block of its own."""
 
     def run(self) -> Any:
@@ -391,14 +391,14 @@ class _Instance(Translation):
 
 
 def step_through(
-    t: Translated, bound: Bound, arrays: Sequence[Array], sizes: Mapping[str, int],
+    t: Translated, bound: BoundArguments, arrays: Sequence[Array], sizes: Mapping[str, int],
     schedule: Schedule, function: Callable[..., Any],
 ) -> list[Array]:  # fmt: skip
     """Run a kernel as Python: what it stored to, then its results."""
     given, made = owned(t.kernel, arrays, sizes)
     names = [m.name for m in t.kernel.parameters]
     every = dict(zip(names, [*given, *made], strict=True))
-    failed: dict[Report, list[tuple[int, ...]]] = {}
+    failed: dict[KernelReport, list[tuple[int, ...]]] = {}
     count = 0
     with np.errstate(all="ignore"):
         for point in points(t.grid, sizes):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tessera.core.errors import located
 from tessera.core.source import Location
-from tessera.lang.kernel.places import Places
+from tessera.lang.kernel.places import TilePlaces
 from tessera.lang.kernel.values import LIVE, KernelError, TileValue
 from tessera.lang.kernel.writer import KernelWriter
 
@@ -21,7 +21,7 @@ class IntrinsicContext(Protocol):
     """What an intrinsic sees of the kernel being written."""
 
     w: KernelWriter
-    places: Places
+    places: TilePlaces
     condition: TileValue | None  # what must hold for a store to happen
     hints: list[tuple[str, Any]]
     location: Location | None

@@ -16,12 +16,12 @@ from tessera.ir.tile.ir import Kernel, Memory, walk
 from tessera.ir.tile.text import parse_kernel
 from tessera.lang.kernel.launch import run_kernel
 from tessera.lang.kernel.scalar_grad import pushes, slopes
-from tessera.lang.kernel.signature import Bound
+from tessera.lang.kernel.signature import BoundArguments
 from tessera.lang.kernel.translate import Translated
-from tessera.ops.tiles import Backward, Forward
+from tessera.ops.tiles import Backward, TangentKernel
 
 
-def sizes_in(bound: Bound, operands: Sequence[TensorType], name: str) -> dict[str, Size]:
+def sizes_in(bound: BoundArguments, operands: Sequence[TensorType], name: str) -> dict[str, Size]:
     """What a kernel's names of sizes are, numbers or symbols of the program around it."""
     pairs = zip(bound.parameters, operands, strict=True)
     return _known(name, [(p.name, p.type.shape, t.shape) for p, t in pairs])
@@ -128,12 +128,12 @@ def _reversed(
     return reverse(kernel_of(program), count, wanted, given, slopes)
 
 
-def forward(program: str, count: int, moved: Sequence[bool]) -> Forward:
+def forward(program: str, count: int, moved: Sequence[bool]) -> TangentKernel:
     """The kernel that pushes the tangents of the moved ones of `count` operands forward."""
     return _forward(program, count, tuple(moved))
 
 
 @lru_cache(maxsize=_MOST)
-def _forward(program: str, count: int, moved: tuple[bool, ...]) -> Forward:
+def _forward(program: str, count: int, moved: tuple[bool, ...]) -> TangentKernel:
     made = push(kernel_of(program), count, moved, pushes)
-    return Forward(text_of(made.kernel), made.tangents, made.results)
+    return TangentKernel(text_of(made.kernel), made.tangents, made.results)

@@ -19,17 +19,17 @@ from tessera.ir.tile.serial import serialised
 from tessera.ir.tile.vector_accesses import vector_accesses, widths_of
 from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.parse import Parser
-from tessera.lang.kernel.places import Equal, Places
-from tessera.lang.kernel.signature import Bound, Parameter, at_sizes
+from tessera.lang.kernel.places import EqualSizes, TilePlaces
+from tessera.lang.kernel.signature import BoundArguments, KernelParameter, at_sizes
 from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.values import (
-    Array,
     Axes,
+    AxisSpan,
+    KernelArray,
     KernelError,
     NeedEqual,
     NeedGrid,
     NeedNumber,
-    Span,
     Struct,
     TileValue,
 )
@@ -64,7 +64,7 @@ class Translated:
     written: tuple[int, ...]  # arguments that are stored to: the call returns them
     results: tuple[TensorType, ...]  # made by return statements
     single: bool  # whether there is one result, not a tuple
-    equal: tuple[Equal, ...]
+    equal: tuple[EqualSizes, ...]
     assumed: Assumed
     roles: Mapping[str, Size]  # sizes that blocks of m and n cut
     blocks: Mapping[str, str]  # along which axis of the grid an argument is loaded
@@ -104,7 +104,7 @@ def _unchanged(now: Any, then: Any) -> bool:
 
 
 def translate(
-    f: Callable[..., Any], bound: Bound, sizes: Mapping[str, Size], schedule: Schedule,
+    f: Callable[..., Any], bound: BoundArguments, sizes: Mapping[str, Size], schedule: Schedule,
     inline: Callable[[Any], Any], fixed: bool = False,
 ) -> Translated:  # fmt: skip
     """The Tile kernel of a function for arguments of these types, and of these sizes where it must know.
@@ -141,7 +141,7 @@ class Translation:
     """One attempt."""
 
     def __init__(
-        self, source: FunctionSource, bound: Bound, assumed: Assumed, schedule: Schedule,
+        self, source: FunctionSource, bound: BoundArguments, assumed: Assumed, schedule: Schedule,
         inline: Callable[[Any], Any], fixed: bool = False,
     ):  # fmt: skip
         self.schedule = schedule
@@ -162,13 +162,13 @@ class Translation:
         """What writes the kernel."""
         return KernelWriter(self.source.name, self.bound.unnamed)
 
-    def made(self, schedule: Schedule, first: Array | None) -> Places:
+    def made(self, schedule: Schedule, first: KernelArray | None) -> TilePlaces:
         """Where its tiles lie."""
-        return Places(self.w, schedule, first)
+        return TilePlaces(self.w, schedule, first)
 
-    def _array(self, p: Parameter) -> Array:
+    def _array(self, p: KernelParameter) -> KernelArray:
         t = TensorType(p.type.dtype, self.assumed.of(p.type.shape))
-        return Array(".".join(p.path) or p.name, self.w.b.parameter(p.name, t))
+        return KernelArray(".".join(p.path) or p.name, self.w.b.parameter(p.name, t))
 
     def run(self) -> Translated:
         with _blamed(self.source):
@@ -240,7 +240,7 @@ class Translation:
                 found[n] = found[n].fields
         return {n: found[n] for n in self.bound.names}
 
-    def _loaded(self, a: Array) -> TileValue:
+    def _loaded(self, a: KernelArray) -> TileValue:
         """The block of an argument: rows along m, or n if its rows are others, and all columns."""
         rank, known = a.ndim, self.places.grid.roles
         if rank < 2:
@@ -277,13 +277,13 @@ class Translation:
     def _is_made(self, x: Any) -> bool:
         """Whether x is a tensor that the kernel makes and stores to block by block."""
         own = [m for m in self.w.b.parameters[len(self.arrays) :] if m not in self.places.hidden]
-        return isinstance(x, Array) and any(x.memory is m for m in own)
+        return isinstance(x, KernelArray) and any(x.memory is m for m in own)
 
     def _result(self, i: int, x: TileValue) -> Memory:
         """Store a tile as the block of a result, whose sizes follow from the places of the tile."""
         grid = self.places.grid
         spans = [
-            Span(n, 0, n, True) if a is None else Span(a.size, a.start, n, a.exact)
+            AxisSpan(n, 0, n, True) if a is None else AxisSpan(a.size, a.start, n, a.exact)
             for n, a in zip(x.shape, x.axes, strict=True)
         ]
         lead = grid.shape if grid.batch is not None else ()
@@ -291,13 +291,13 @@ class Translation:
         self.check_grid(x, spans)
         m = Memory(f"result{i}", t, "global", True)
         self.w.b.parameters.append(m)
-        a = Array(m.name, m)
+        a = KernelArray(m.name, m)
         places = self.places
         box = places.boxed(places.batch(a, len(lead), None) if lead else [], spans)
         places.store(a, x, box, None)
         return m
 
-    def check_grid(self, x: TileValue, spans: Sequence[Span]) -> None:
+    def check_grid(self, x: TileValue, spans: Sequence[AxisSpan]) -> None:
         """Every axis of the grid but the batch must show in the result."""
         used = {s for span in spans for s in symbols(span.start)}
         counts = {n: c for n, c in self.places.grid.axes() if n != "_b" and c != 1}

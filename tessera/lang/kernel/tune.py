@@ -46,7 +46,7 @@ def by_sizes(base: Schedule, t: Translated, sizes: Mapping[str, Any]) -> Schedul
 
 
 @dataclass(frozen=True)
-class Search:
+class AutotuneSearch:
     """What kernel.autotune was told."""
 
     space: Space
@@ -55,7 +55,7 @@ class Search:
     cache: str | None = None
 
     @staticmethod
-    def of(space: Any, metric: str, budget_ms: float, cache: Any) -> Search:
+    def of(space: Any, metric: str, budget_ms: float, cache: Any) -> AutotuneSearch:
         """The search that a user describes."""
         if metric not in METRICS:
             raise OperandError(
@@ -65,7 +65,7 @@ class Search:
             raise OperandError(f"autotune: budget_ms is {budget_ms!r}, expected more than 0")
         if space is None or not len(choices := _space(space)):
             raise ScheduleError("autotune: the space has no schedule")
-        return Search(choices, metric, budget_ms, None if cache is None else str(cache))
+        return AutotuneSearch(choices, metric, budget_ms, None if cache is None else str(cache))
 
     def store(self) -> AbstractContextManager[Any]:
         """The store of this search: the usual one, or one in a folder of its own."""
@@ -79,7 +79,7 @@ def _space(given: Any) -> Space:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSchedule:
     """What a search found: the schedule, its time, that of the first one, and how many were measured."""
 
     schedule: Schedule
@@ -89,8 +89,8 @@ class Found:
 
 
 def remembered(
-    search: Search, key: str, sizes: Mapping[str, int], place: str | None = None
-) -> Found | None:
+    search: AutotuneSearch, key: str, sizes: Mapping[str, int], place: str | None = None
+) -> FoundSchedule | None:
     """What the store knows of a kernel at sizes like these, on this machine or on a device."""
     known = None
     with search.store(), tuned.tolerant():
@@ -107,13 +107,13 @@ def remembered(
         ScheduleError,
     ):  # of another version
         return None
-    return Found(schedule, known.seconds, known.before, 0)
+    return FoundSchedule(schedule, known.seconds, known.before, 0)
 
 
 def look(
-    search: Search, base: Schedule, translate: Translate, arrays: Sequence[Any],
+    search: AutotuneSearch, base: Schedule, translate: Translate, arrays: Sequence[Any],
     sizes: Mapping[str, int], key: str,
-) -> Found:  # fmt: skip
+) -> FoundSchedule:  # fmt: skip
     """Measure the schedules of a space on the arguments of a call, and keep the fastest."""
     ranked = _ranked(search.space, base, translate, sizes)
     if not ranked:
@@ -121,7 +121,7 @@ def look(
     ranked = ranked[: max(_BATCH, len(ranked) // _SHARE)]
     end = time.perf_counter() + search.budget_ms / 1e3
     tried: list[Candidate] = []
-    bench = _Bench(arrays, sizes)
+    bench = _CpuBench(arrays, sizes)
     for i in range(0, len(ranked), _BATCH):
         if i and time.perf_counter() > end:
             break
@@ -151,7 +151,7 @@ def _ranked(
     return [*made[:1], *sorted(made[1:], key=lambda x: estimate(x[1].kernel, sizes, threads))]
 
 
-class _Bench:
+class _CpuBench:
     """The arguments that candidates run on; schedules that change bits are none, unless numerics are fast."""
 
     def __init__(self, arrays: Sequence[Any], sizes: Mapping[str, int]):
@@ -174,8 +174,8 @@ class _Bench:
         return Candidate(chosen, run)
 
 
-def fastest(tried: Sequence[Candidate], end: float) -> Found:
+def fastest(tried: Sequence[Candidate], end: float) -> FoundSchedule:
     """The fastest of those that were built, or the first, measured in turn."""
     best = best_of(tried[0], tried[1:], end)
     schedule: Any = best.nest
-    return Found(schedule, best.seconds, tried[0].seconds, len(tried))
+    return FoundSchedule(schedule, best.seconds, tried[0].seconds, len(tried))

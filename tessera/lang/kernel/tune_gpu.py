@@ -22,7 +22,7 @@ from tessera.ir.graph.ir import Builder, Value, building
 from tessera.ir.tile.work import instance_work
 from tessera.lang.kernel.traced import text_of
 from tessera.lang.kernel.translate import Translated
-from tessera.lang.kernel.tune import Found, Search, Translate, fastest
+from tessera.lang.kernel.tune import AutotuneSearch, FoundSchedule, Translate, fastest
 from tessera.lang.kernel.values import KernelError
 from tessera.lang.schedule import Schedule
 from tessera.ops.tiles import kernel as kernel_op
@@ -60,14 +60,14 @@ class Tried(Candidate):
 
 
 def look_there(
-    search: Search, base: Schedule, translate: Translate, values: Sequence[Value], device: Device,
+    search: AutotuneSearch, base: Schedule, translate: Translate, values: Sequence[Value], device: Device,
     sizes: Mapping[str, int], key: str,
-) -> Found:  # fmt: skip
+) -> FoundSchedule:  # fmt: skip
     """Measure the schedules of a space on the tensors of a call, where they are, and keep the fastest."""
     ranked = _ranked(search, base, translate, sizes)
     if not ranked:
         raise ScheduleError("autotune: no schedule of the space fits the arguments")
-    bench = _Bench(values, device)
+    bench = _GpuBench(values, device)
     end = perf_counter() + search.budget_ms / 1e3
     tried: list[Tried] = []
     ranked = ranked[: max(_BATCH, len(ranked) // _SHARE)]
@@ -86,7 +86,7 @@ def look_there(
 
 
 def _ranked(
-    search: Search, base: Schedule, translate: Translate, sizes: Mapping[str, int]
+    search: AutotuneSearch, base: Schedule, translate: Translate, sizes: Mapping[str, int]
 ) -> list[tuple[Schedule, Translated]]:
     """The first schedule of each program and its threads: the first one of the space, then by their work."""
     made: dict[Any, tuple[Schedule, Translated]] = {}
@@ -107,7 +107,7 @@ def _work(t: Translated, sizes: Mapping[str, int]) -> float:
     return float(substitute(instance_work(t.kernel), sizes) * count)
 
 
-class _Bench:
+class _GpuBench:
     """The tensors that candidates run on; schedules that change bits are none, unless numerics are fast."""
 
     def __init__(self, values: Sequence[Value], device: Device):

@@ -33,7 +33,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Axis:
+class AxisElements:
     """Elements `start`, `start + 1`, ... of an axis of `size` elements.
 
     Tiles of different places that meet, and edges that are reshaped, leave no place: `lost` says why, and
@@ -69,26 +69,28 @@ _PLACE_IT = (
 )
 
 
-def meet(a: Axis, b: Axis) -> Axis:
+def meet(a: AxisElements, b: AxisElements) -> AxisElements:
     """The axis of what is computed from two tiles: where both lie, or nowhere."""
     if a.lost is not None or b.lost is not None:
         known = a if a.lost is not None else b
-        return Axis(a.size, 0, a.exact and b.exact, known.lost)
+        return AxisElements(a.size, 0, a.exact and b.exact, known.lost)
     if a.size != b.size:  # both lie inside: part of a long axis beside a short one
         sizes = " and ".join(map(str, sorted((a.size, b.size), key=str)))
-        return Axis(a.size, 0, True, f"tiles of axes of {sizes} elements have no place together")
+        return AxisElements(
+            a.size, 0, True, f"tiles of axes of {sizes} elements have no place together"
+        )
     if a.first == b.first and a.moved == b.moved:
         return a if not a.exact else b
     low, high = sorted((_words(a), _words(b)))
     said = f"tiles that start at {low} and at {high} of an axis of {a.size} have no place together"
-    return Axis(a.size, 0, a.exact and b.exact, said)
+    return AxisElements(a.size, 0, a.exact and b.exact, said)
 
 
-def _words(a: Axis) -> str:
+def _words(a: AxisElements) -> str:
     return str(a.first) if a.moved is None else "a place that is data"
 
 
-Axes = tuple[Axis | None, ...]  # None: no elements of a tensor
+Axes = tuple[AxisElements | None, ...]  # None: no elements of a tensor
 Pads = tuple[Number | None, ...]  # what lies past the end of an axis, where that is known
 
 
@@ -130,12 +132,12 @@ class TileValue:
         )
 
 
-class Counter(TileValue):
+class RunTimeCount(TileValue):
     """A whole number that is known when the kernel runs, and meets tiles as a number of Python does."""
 
 
 @dataclass(frozen=True, eq=False)
-class Array:
+class KernelArray:
     """A tensor that a kernel is called with, or scratch."""
 
     name: str
@@ -177,7 +179,7 @@ class Struct:
 
 
 @dataclass(frozen=True)
-class Span:
+class AxisSpan:
     """`length` elements of an axis from `start` on."""
 
     size: Size
@@ -187,24 +189,24 @@ class Span:
     moved: Moved | None = None
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> AxisElements:
         """As an axis of a tile."""
-        return Axis(self.size, self.start, self.exact, None, self.moved)
+        return AxisElements(self.size, self.start, self.exact, None, self.moved)
 
 
-class Block(int):
+class BlockSize(int):
     """A block size of the schedule: a number that knows which axis it cuts."""
 
     role: str
 
-    def __new__(cls, value: int, role: str) -> Block:
+    def __new__(cls, value: int, role: str) -> BlockSize:
         made = super().__new__(cls, value)
         made.role = role
         return made
 
 
 @dataclass(frozen=True)
-class Range:
+class LoopRange:
     """What a for statement runs over: positions, or spans of an axis."""
 
     start: Size
@@ -215,11 +217,11 @@ class Range:
     bound: TileValue | None = None  # where data end the counter before its stop
 
 
-class _Live(threading.local):
+class _LiveNumber(threading.local):
     session: Any = None  # the instance that is being stepped through, if any
 
 
-LIVE = _Live()
+LIVE = _LiveNumber()
 
 
 class Restart(Exception):

@@ -22,7 +22,15 @@ from tessera.core.source import Location
 from tessera.ir.tile.ir import Builder, Loop, Operation, Tile
 from tessera.ir.tile.rules import KINDS, STORAGE
 from tessera.lang.kernel.reshaping import reshaped
-from tessera.lang.kernel.values import Axes, Axis, Counter, KernelError, NeedEqual, TileValue, meet
+from tessera.lang.kernel.values import (
+    Axes,
+    AxisElements,
+    KernelError,
+    NeedEqual,
+    RunTimeCount,
+    TileValue,
+    meet,
+)
 from tessera.lang.kernel.within import starts_inside
 
 Operand = TileValue | Number | Dim
@@ -130,7 +138,7 @@ class KernelWriter:
 
     def index(
         self, at: Size, shape: Sequence[int] = (), axis: int | None = None,
-        place: Axis | None = None,
+        place: AxisElements | None = None,
     ) -> TileValue:  # fmt: skip
         """Positions as i64: `at`, plus the element's own number along an axis."""
         t = self.b.index(at, shape, axis)
@@ -178,10 +186,12 @@ class KernelWriter:
             dtype = promote_all(known)
             for x in given:
                 if not _has_dtype(x):
-                    whole = isinstance(x, Dim | Counter)
+                    whole = isinstance(x, Dim | RunTimeCount)
                     dtype = meet_scalar(dtype, 0 if whole else _checked(name, x))
         else:
-            numbers = [i64 if isinstance(x, Dim | Counter) else as_dtype(type(x)) for x in given]
+            numbers = [
+                i64 if isinstance(x, Dim | RunTimeCount) else as_dtype(type(x)) for x in given
+            ]
             dtype = promote_all(numbers)
         kinds = KINDS.get(name, "f") if name != "where" else "buif"
         if dtype.kind not in kinds:
@@ -214,16 +224,18 @@ class KernelWriter:
     def meeting(self, name: str, xs: Sequence[TileValue]) -> Axes:
         """The places of the elements of what is computed from these tiles."""
         rank = max(x.rank for x in xs)
-        out: list[Axis | None] = []
+        out: list[AxisElements | None] = []
         for i in range(rank):
             full = [x for x in xs if x.rank and x.shape[i] != 1] or [x for x in xs if x.rank]
-            found: Axis | None = None
+            found: AxisElements | None = None
             for x in full:
                 found = self.same_axis(name, found, x.axes[i])
             out.append(found)
         return tuple(out)
 
-    def same_axis(self, name: str, a: Axis | None, b: Axis | None) -> Axis | None:
+    def same_axis(
+        self, name: str, a: AxisElements | None, b: AxisElements | None
+    ) -> AxisElements | None:
         """The place that two axes agree on."""
         if a is None or b is None:
             return a or b
@@ -281,7 +293,7 @@ class KernelWriter:
         pads = tuple(value if i == axis else p for i, p in enumerate(x.pads))
         return TileValue(t, x.axes, pads)
 
-    def inside(self, x: TileValue, axis: int, place: Axis) -> Tile:
+    def inside(self, x: TileValue, axis: int, place: AxisElements) -> Tile:
         """Which elements along an axis lie on it, neither past its end nor before its start."""
         at = self.position(x.shape, axis, place)
         found = self.b.apply("lt", at, self.b.index(place.size))
@@ -292,7 +304,7 @@ class KernelWriter:
             return found
         return self.b.apply("logical_and", found, self.b.apply("ge", at, self.b.index(0)))
 
-    def position(self, sizes: Sequence[int], axis: int, place: Axis | None) -> Tile:
+    def position(self, sizes: Sequence[int], axis: int, place: AxisElements | None) -> Tile:
         """The numbers along an axis, which keeps its size where the others have 1; from 0 on without a
         place.
         """
@@ -345,7 +357,7 @@ class KernelWriter:
             x = self.masked(x, axis, identity(name, x.dtype))
         return TileValue(self.b.scan(name, x.tile, axis), x.axes, (None,) * x.rank)
 
-    def begins_inside(self, place: Axis) -> bool:
+    def begins_inside(self, place: AxisElements) -> bool:
         """Whether no element of an axis lies before its start."""
         return place.moved is None and starts_inside(place.start)
 
@@ -395,7 +407,7 @@ class KernelWriter:
         )  # fmt: skip
         return TileValue(t, axes, (None, None))
 
-    def _inner(self, x: TileValue, axis: int, other: Axis | None) -> TileValue:
+    def _inner(self, x: TileValue, axis: int, other: AxisElements | None) -> TileValue:
         """A factor with zeros where it, or the other factor, lies outside along the summed axis."""
         own = x.axes[axis]
         self.same_axis("dot", own, other)
@@ -408,7 +420,7 @@ class KernelWriter:
 
 def _has_dtype(x: Any) -> TypeGuard[TileValue]:
     """Whether x is a tile that does not take the dtype of others."""
-    return isinstance(x, TileValue) and not isinstance(x, Counter)
+    return isinstance(x, TileValue) and not isinstance(x, RunTimeCount)
 
 
 def _plain(x: Any) -> Any:
@@ -418,7 +430,7 @@ def _plain(x: Any) -> Any:
     return int(x) if isinstance(x, int) and type(x) is not bool else x
 
 
-def _placed(x: TileValue, axis: int, place: Axis | None) -> TileValue:
+def _placed(x: TileValue, axis: int, place: AxisElements | None) -> TileValue:
     axes: Axes = tuple(place if i == axis else a for i, a in enumerate(x.axes))
     return TileValue(x.tile, axes, x.pads, x.constant)
 

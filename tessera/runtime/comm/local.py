@@ -20,7 +20,7 @@ import numpy as np
 
 from tessera.core.errors import RankError
 from tessera.core.flags import flags
-from tessera.core.ranks import INLINE, Engine
+from tessera.core.ranks import INLINE, RankEngine
 
 Array = np.ndarray[Any, Any]
 _LENGTH = struct.Struct("<I")
@@ -129,7 +129,7 @@ class _Peer:
         self._socket.close()
 
 
-class LocalEngine(Engine):
+class LocalEngine(RankEngine):
     """A rank among processes of one machine."""
 
     name = "local"

@@ -15,7 +15,7 @@ import numpy as np
 
 from tessera.core.errors import RankError
 from tessera.core.flags import flags
-from tessera.core.ranks import Engine
+from tessera.core.ranks import RankEngine
 
 Array = np.ndarray[Any, Any]
 _WORDS = 64  # bytes of the text that says what a message is for
@@ -44,7 +44,7 @@ def mpiexec(count: int) -> list[str]:
     return [found, "-n", str(count)]
 
 
-class MpiEngine(Engine):
+class MpiEngine(RankEngine):
     """A rank of MPI's world."""
 
     name = "mpi"

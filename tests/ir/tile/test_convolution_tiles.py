@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import Tensor, bf16, f16, f32, f64, op
-from tessera.core.convolutions import Leaves, phases
+from tessera.core.convolutions import ConvolutionLeaves, phases
 from tessera.core.flags import override
 from tessera.core.folds import LEAF, contract
 from tessera.ir.schedule.ir import HostCall
@@ -78,7 +78,7 @@ def oracle(x, w, stride=1, padding=((0, 0), (0, 0)), dilation=1, groups=1):
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(1, 3000))
 def test_leaves_are_whole_runs_that_cover_all_places_in_order(inner, first):
-    leaves = Leaves.of((first % 50 + 1, *inner))
+    leaves = ConvolutionLeaves.of((first % 50 + 1, *inner))
     if np.prod(leaves.sizes) > 20000:
         return
     found = list(leaves.places())

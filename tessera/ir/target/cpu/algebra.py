@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from hashlib import sha256
 
-from tessera.core.approximate.algebra import F32, Format
+from tessera.core.approximate.algebra import F32, BinaryFormat
 from tessera.core.dtype import FORMATS
 from tessera.ir.target.cpu.instructions import has_powers
 from tessera.ir.target.cpu.types import vector_of
@@ -51,7 +51,7 @@ _TEMPLATES = {
 class LlvmAlgebra:
     """Writes primitives on vectors of `width` elements; a value is the name of a register."""
 
-    def __init__(self, writer: LlvmWriter, format: Format, width: int):
+    def __init__(self, writer: LlvmWriter, format: BinaryFormat, width: int):
         self.writer, self.format, self.width = writer, format, width
         self.kind = "float" if format is F32 else "double"
         self.types = {
@@ -142,7 +142,7 @@ class LlvmAlgebra:
         )
 
 
-def _hexadecimal(value: float, format: Format) -> str:
+def _hexadecimal(value: float, format: BinaryFormat) -> str:
     """A literal: LLVM writes both formats with the 64 bits of a double."""
     rounded = struct.unpack("<f", struct.pack("<f", value))[0] if format is F32 else value
     return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"

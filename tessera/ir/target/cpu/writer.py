@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.core.dims import Apply, Dim, Size, Symbol
+from tessera.core.dims import Dim, Size, SizeFunction, Symbol
 from tessera.ir.tile.ir import Kernel, Memory, Tile
 
 # Instructions without effects, whose results depend on their operands alone.
@@ -109,7 +109,7 @@ class LlvmWriter:
     def atom(self, atom: Any) -> str:
         if isinstance(atom, Symbol):
             return self.variables[atom.name]
-        assert isinstance(atom, Apply)
+        assert isinstance(atom, SizeFunction)
         a, b = self.size(atom.left), self.size(atom.right)
         if atom.function in ("max", "min"):
             return self.put(f"call i64 @llvm.s{atom.function}.i64(i64 {a}, i64 {b})")

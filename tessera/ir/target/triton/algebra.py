@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from tessera.core.approximate.algebra import F32, Format
+from tessera.core.approximate.algebra import F32, BinaryFormat
 
 _TEMPLATES = {
     "add": "{0} + {1}",
@@ -81,7 +81,7 @@ class TritonAlgebra:
         self,
         put: Callable[[str], str],
         constant: Callable[[str, str], str],
-        format: Format,
+        format: BinaryFormat,
         used: dict[str, None],
         branch: Branch | None = None,
     ):
@@ -141,11 +141,11 @@ def literal(value: float) -> str:
     return repr(value) if abs(value) < float("inf") else f'float("{value}")'
 
 
-def divide(x: str, y: str, format: Format) -> str:
+def divide(x: str, y: str, format: BinaryFormat) -> str:
     """A quotient, rounded correctly."""
     return f"tl.div_rn({x}, {y})" if format is F32 else f"{x} / {y}"
 
 
-def root(x: str, format: Format) -> str:
+def root(x: str, format: BinaryFormat) -> str:
     """A square root, rounded correctly."""
     return f"tl.sqrt_rn({x})" if format is F32 else f"tl.sqrt({x})"

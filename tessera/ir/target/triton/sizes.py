@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.core.dims import Apply, Dim, Size, Symbol, bounds, symbols
+from tessera.core.dims import Dim, Size, SizeFunction, Symbol, bounds, symbols
 
 # Quotients in Triton round toward zero.
 HELPERS = {
@@ -56,7 +56,7 @@ class SizeWriter:
         text = self.write(x, wide)
         return f"({text})" if " " in text or text.startswith("-") else text
 
-    def _atom(self, a: Symbol | Apply, wide: bool) -> str:
+    def _atom(self, a: Symbol | SizeFunction, wide: bool) -> str:
         if isinstance(a, Symbol):
             name = self.names[a.name]
             return f"tl.cast({name}, tl.int64)" if wide else name

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from tessera.core.dims import Apply, Size, product, substitute, symbol, symbols, unflattened
+from tessera.core.dims import Size, SizeFunction, product, substitute, symbol, symbols, unflattened
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
 from tessera.ir.tile.legalize.ranges import Range, range_of
 
@@ -161,7 +161,7 @@ def _length(start: Size, stop: Size) -> float:
         if (
             factor == 1
             and len(monomial) == 1
-            and isinstance(atom, Apply)
+            and isinstance(atom, SizeFunction)
             and atom.function == "min"
         ):
             return min(_length(start, atom.left), _length(start, atom.right))

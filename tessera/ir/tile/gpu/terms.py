@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.core.dims import Apply as SizeApply
 from tessera.core.dims import Size, Symbol, substitute, symbol, symbols
+from tessera.core.dims import SizeFunction as SizeApply
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.folds import neutral

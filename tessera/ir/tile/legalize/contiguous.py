@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.dims import Apply, Size, symbol
+from tessera.core.dims import Size, SizeFunction, symbol
 from tessera.core.dtype import bool_
 from tessera.ir.tile.ir import Block, Kernel, Operation, Tile, walk
 from tessera.ir.tile.legalize.copy import Copy
@@ -191,7 +191,7 @@ def is_at_most(a: Size, b: Size) -> bool:
     if isinstance(a, int) or len(a.terms) != 1:
         return False
     ((monomial, factor),) = a.terms
-    if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(monomial[0][0], Apply):
+    if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(monomial[0][0], SizeFunction):
         return False
     atom = monomial[0][0]
     if atom.function == "min" and factor == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tessera.core.dims import Apply, Atom, Size
+from tessera.core.dims import Atom, Size, SizeFunction
 
 Range = tuple[float, float]
 
@@ -42,7 +42,7 @@ def _times(a: float, b: float) -> float:
 
 
 def _atom(atom: Atom, counters: Mapping[str, Range]) -> Range:
-    if not isinstance(atom, Apply):
+    if not isinstance(atom, SizeFunction):
         return counters.get(atom.name, (-math.inf if atom.name.startswith("_") else 1, math.inf))
     (low, high), (least, most) = range_of(atom.left, counters), range_of(atom.right, counters)
     match atom.function:
