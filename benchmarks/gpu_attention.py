@@ -33,7 +33,7 @@ from tessera.compile.gpu import kept
 from tessera.compile.gpu.triton_sources import source_of
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu import attention as forward_kernels
-from tessera.ir.tile.gpu.attention import Problem
+from tessera.ir.tile.gpu.attention import AttentionProblem
 from tessera.ir.tile.launch import Threads
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.triton_builder import build
@@ -405,7 +405,7 @@ class Variant:
             yield
 
 
-def prebuild(variants: list[Variant], p: Problem, gradient: bool) -> None:
+def prebuild(variants: list[Variant], p: AttentionProblem, gradient: bool) -> None:
     """Ask Triton for the kernels of all variants at the same time."""
     sources = []
     for x in variants:
@@ -425,7 +425,9 @@ def prebuild(variants: list[Variant], p: Problem, gradient: bool) -> None:
         list(pool.map(one, sources))
 
 
-def compete(title: str, variants: list[Variant], p: Problem, xs: list[Any], make: Any) -> None:
+def compete(
+    title: str, variants: list[Variant], p: AttentionProblem, xs: list[Any], make: Any
+) -> None:
     """Build variants, time them, and tell."""
     prebuild(variants, p, len(xs) > 3)
     clocks = {}
@@ -447,7 +449,7 @@ def search_forward(d: int, seq: int) -> None:
         (64, Threads(4, 2, approximate=True)), (64, Threads(4, 2, True, approximate=True)), (64, Threads(4, 3, True, approximate=True)),
     ]  # fmt: skip
     b, h, *_ = shape_of(d, seq)
-    p = Problem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
+    p = AttentionProblem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
     variants = []
     for rows, threads in space:
         block = {"forward_block": lambda p, r=rows, t=threads: (r, t), "pipeline": lambda k: None}
@@ -464,7 +466,7 @@ def search_forward(d: int, seq: int) -> None:
 def search_gradient(d: int, seq: int) -> None:
     """Blocks and threads of the backward pass."""
     b, h, *_ = shape_of(d, seq)
-    p = Problem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
+    p = AttentionProblem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
     variants = []
     for m, n, warps, stages in (
         (32, 64, 8, 1), (32, 64, 8, 2), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2), (64, 64, 4, 2),
@@ -510,7 +512,7 @@ def tell(name: str, clocks: dict[str, Any]) -> None:
 
 def search_decode(batch: int, heads: int, groups: int, keys: int, d: int) -> None:
     """Threads and parts of decode."""
-    p = Problem(batch, heads, groups, 1, keys, d, d, ts.bf16, False, 1.0)
+    p = AttentionProblem(batch, heads, groups, 1, keys, d, d, ts.bf16, False, 1.0)
     variants = []
     for warps, stages, parts in ((4, 3, 64), (4, 3, 32), (4, 3, 128), (4, 2, 64), (4, 4, 64), (8, 3, 64), (2, 3, 64), (8, 2, 32)):  # fmt: skip
         t = Threads(warps, stages, approximate=True)

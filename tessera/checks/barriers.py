@@ -35,7 +35,7 @@ from tessera.core.dims import Size, substitute, symbol
 from tessera.core.prove import prove, refute
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, walk
-from tessera.ir.tile.scope import Access, Context, Walk
+from tessera.ir.tile.scope import Access, AccessWalk, LoopContext
 
 TOOL = "barriers"
 
@@ -82,21 +82,21 @@ class _Since:
         return replace(self, names=names, facts=(*facts, *fact))
 
 
-class _Proof(Walk):
+class _Proof(AccessWalk):
     """Follows the accesses since the last barrier through the blocks of a kernel."""
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int] | None):
         super().__init__(kernel, sizes)
         self.proved, self.fresh = 0, 0
         self.unsure: dict[tuple[Operation, Operation], None] = {}
-        self.inner: dict[Operation, Context] = {}
+        self.inner: dict[Operation, LoopContext] = {}
 
     def run(self) -> None:
         for _ in self.accesses():  # so that the ranges of index tiles are known
             pass
         self.follow(self.kernel.body, self.outermost(), [])
 
-    def follow(self, block: Block, context: Context, since: list[_Since]) -> list[_Since]:
+    def follow(self, block: Block, context: LoopContext, since: list[_Since]) -> list[_Since]:
         for op in block.operations:
             if op.block is not None:
                 since = self.loop(op, context, since)
@@ -117,7 +117,7 @@ class _Proof(Walk):
             return since
         return [replace(s, flying=False) for s in since]
 
-    def loop(self, op: Operation, context: Context, since: list[_Since]) -> list[_Since]:
+    def loop(self, op: Operation, context: LoopContext, since: list[_Since]) -> list[_Since]:
         assert op.block is not None
         if op not in self.inner:
             self.inner[op] = self.inside(op, context)

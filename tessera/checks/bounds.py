@@ -21,7 +21,7 @@ from tessera.checks.findings import Finding, Verdict, finding
 from tessera.core.dims import Size
 from tessera.core.prove import prove
 from tessera.ir.tile.ir import Kernel, Operation
-from tessera.ir.tile.scope import Access, Walk
+from tessera.ir.tile.scope import Access, AccessWalk
 
 TOOL = "bounds"
 _EVENTS = 100_000  # accesses that are tried
@@ -40,7 +40,7 @@ def check_bounds(
     """
     proved = 0
     unsure: dict[Operation, list[int]] = {}
-    for access in Walk(kernel, sizes).accesses():
+    for access in AccessWalk(kernel, sizes).accesses():
         axes = unproved_axes(access)
         if axes:
             unsure[access.op] = axes

@@ -31,7 +31,7 @@ from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.core.prove import prove
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation
-from tessera.ir.tile.scope import Access, Context, Walk
+from tessera.ir.tile.scope import Access, AccessWalk, LoopContext
 
 TOOL = "initial"
 _STORES = 4  # at either end, that are asked whether they cover a load
@@ -47,7 +47,7 @@ def check_initial(
     """Prove that scratch is written before it is read, or show a result that depends on garbage."""
     reads, written = [], dict[Memory, list[Access]]()
     proved = 0
-    for a in Walk(kernel, sizes).accesses():
+    for a in AccessWalk(kernel, sizes).accesses():
         if a.memory.space == "global":
             continue
         if a.writes:
@@ -99,7 +99,7 @@ def _covers(w: Access, r: Access) -> bool:
     return True
 
 
-def _last_of(context: Context, ended: Sequence[str]) -> dict[str, Size] | None:
+def _last_of(context: LoopContext, ended: Sequence[str]) -> dict[str, Size] | None:
     """The last value of each counter of a loop that has ended, if no such loop bounds another."""
     last: dict[str, Size] = {}
     for name in ended:

@@ -31,7 +31,7 @@ from tessera.core.dims import Size, substitute, symbol
 from tessera.core.prove import refute
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Kernel, Memory, Operation
-from tessera.ir.tile.scope import Access, Walk
+from tessera.ir.tile.scope import Access, AccessWalk
 
 TOOL = "races"
 Pair = tuple[Operation, Operation]
@@ -49,7 +49,7 @@ def check_races(
     """
     unsure: list[Pair] = []
     proved = 0
-    for a, b in _pairs(Walk(kernel, sizes).accesses()):
+    for a, b in _pairs(AccessWalk(kernel, sizes).accesses()):
         if _apart(kernel, a, b):
             proved += 1
         else:

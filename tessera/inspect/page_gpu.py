@@ -26,7 +26,7 @@ from tessera.inspect.profile_facts import attention_work
 from tessera.inspect.work import work_of
 from tessera.ir.graph.ir import Array, Graph, Value, concrete
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.memory import Access
+from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.launch import Launch
 from tessera.runtime import triton_builder
@@ -122,7 +122,7 @@ class GpuCollector(Collector):
                 row |= {"kind": "primitive", "flops": w.flops, "cost": w.cost, "bytes": w.bytes}
         return out
 
-    def _number(self, a: Access) -> int:
+    def _number(self, a: StepAccess) -> int:
         return self._steps[id(self.made.origin[a.name])]
 
     def kernels(self) -> list[Data]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tessera.compile.gpu.program import MOVES, RUNS, SERIES, GpuProgram
 from tessera.core.types import TensorType
-from tessera.ir.schedule.memory import Access, MemoryPlan
+from tessera.ir.schedule.memory import MemoryPlan, StepAccess
 from tessera.runtime.cuda import nvtx
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.stream import DriverEvent
@@ -53,7 +53,7 @@ class OnGpu:
         return self.program.plan
 
     @property
-    def steps(self) -> Sequence[Access]:
+    def steps(self) -> Sequence[StepAccess]:
         return self.program.plan.steps
 
     def spans(self, records: Ran) -> Ran:
@@ -181,7 +181,7 @@ class GpuRecorder:
         return self._devices.get(gpu) or self._devices.setdefault(gpu, DeviceEvents(gpu))
 
     def _move(
-        self, move: Callable[..., None], p: GpuProgram, access: Access, step: Any, *rest: Any
+        self, move: Callable[..., None], p: GpuProgram, access: StepAccess, step: Any, *rest: Any
     ) -> None:
         with self._lock:
             device, engines = self._device(p.gpu), p.gpu.engines

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.compile.cpu.bound_program import Cells, HostAction, Prepared, Run
-from tessera.ir.schedule.memory import Access
+from tessera.ir.schedule.memory import StepAccess
 from tessera.runtime.kernel import cells_of
 from tessera.runtime.pool import Job, PhaseSeries, Task, pool
 from tessera.runtime.stamps import Array, Records, spans
@@ -38,7 +38,7 @@ class WatchedProgram(Prepared):
     def _quick(self) -> None:
         return None
 
-    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[PhaseSeries | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[PhaseSeries | HostAction]:
         self.steps = [access for access, _ in steps]
         self.records = Records(len(steps))
         self.phases: list[list[int]] = []
@@ -53,7 +53,7 @@ class WatchedProgram(Prepared):
             return what
         return self.records.stamped(what, i) or _Alone(what)
 
-    def _phases(self, calls: Sequence[tuple[Access, Task]]) -> list[list[Task]]:
+    def _phases(self, calls: Sequence[tuple[StepAccess, Task]]) -> list[list[Task]]:
         phases = super()._phases(calls)
         numbers = iter([self._numbers[id(access)] for access, _ in calls])
         self.phases += [[next(numbers) for _ in phase] for phase in phases]
@@ -62,12 +62,12 @@ class WatchedProgram(Prepared):
     def _copy(self, name: str) -> HostAction:
         return self._timed(self._copied[name], super()._copy(name))
 
-    def _hosted(self, access: Access, run: Callable[..., Any]) -> HostAction:
+    def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
         alone = isinstance(run, _Alone)
         action = self._by_itself(access, run.job) if alone else super()._hosted(access, run)  # type: ignore[attr-defined]
         return self._timed(self._numbers[id(access)], action)
 
-    def _by_itself(self, access: Access, job: Job) -> HostAction:
+    def _by_itself(self, access: StepAccess, job: Job) -> HostAction:
         places = [self._place(n) for n in (*access.reads, *access.writes)]
         series = PhaseSeries([[(job, places)]], self.threads)
 

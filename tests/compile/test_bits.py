@@ -142,7 +142,7 @@ def attention_schedules() -> Iterator[dict[Any, Any]]:
 def fft_schedules() -> Iterator[dict[Any, Any]]:
     choices = product(range(32, 288, 32), (1, 2, 3, 8, 16), (1, 100), (8, 8192), (16, 64))
     for block, *chosen in choices:
-        s = fft.Schedule(*chosen)
+        s = fft.FftSchedule(*chosen)
         yield {(fft, "Transform"): partial(fft.Transform, schedule=s), (complexes, "_BLOCK"): block}
 
 

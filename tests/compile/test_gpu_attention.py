@@ -12,8 +12,8 @@ import tessera as ts
 from tessera import op
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.attention import Columns, Forward, Problem, pieces, width
-from tessera.ir.tile.gpu.attention_decode import Join, Part, is_few, part_types
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, Columns, pieces, width
+from tessera.ir.tile.gpu.attention_decode import Join, KeysPart, is_few, part_types
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
 from tests.support.fakes.gpu_fake import BUILT, at, set_roles
@@ -77,12 +77,12 @@ def outputs(kernel: Any, *arrays: Any) -> None:
 def test_kernels_of_any_size_are_right_and_have_the_bits_of_one_wide_tile(
     size: int, causal: bool
 ) -> None:
-    p = Problem(1, 2, 1, 17, 150, size, size, f32, causal, size**-0.5)
+    p = AttentionProblem(1, 2, 1, 17, 150, size, size, f32, causal, size**-0.5)
     q, k, v = normal(1, 2, 17, size), normal(1, 1, 150, size), normal(1, 1, 150, size)
     seen = set()
     for rows, whole in ((16, 0), (32, 0), (32, 256)):
         o, logs = np.full_like(q, np.nan), np.full(q.shape[:3], np.nan, np.float32)
-        outputs(Forward(p, rows, whole=whole), q, k, v, o, logs)
+        outputs(AttentionForward(p, rows, whole=whole), q, k, v, o, logs)
         seen.add((o.tobytes(), logs.tobytes()))
     assert len(seen) == 1
     assert_close(o, in_f64(q, k, v, causal).astype(np.float32), times=4)
@@ -91,13 +91,13 @@ def test_kernels_of_any_size_are_right_and_have_the_bits_of_one_wide_tile(
 # Few queries
 
 
-def in_parts(p: Problem, given: list[Any], rows: int) -> tuple[Any, Any]:
+def in_parts(p: AttentionProblem, given: list[Any], rows: int) -> tuple[Any, Any]:
     o = np.full((p.batch, p.heads, p.queries, p.values), np.nan, np.float32)
     logs = np.full(o.shape[:3], np.nan, np.float32)
     between = [
         np.full(tuple(map(int, t.shape)), np.nan, np.float32) for t in part_types(p).values()
     ]
-    outputs(Part(p, rows), *given, *between)
+    outputs(KeysPart(p, rows), *given, *between)
     outputs(Join(p), *between, o, logs)
     return o, logs
 
@@ -116,7 +116,7 @@ def in_parts(p: Problem, given: list[Any], rows: int) -> tuple[Any, Any]:
 def test_parts_are_joined_in_the_order_of_an_attention_with_a_mask(
     kind: str, queries: int, keys: int
 ) -> None:
-    p = Problem(1, 4, 2, queries, keys, 10, 20, f32, kind == "causal", 0.25)
+    p = AttentionProblem(1, 4, 2, queries, keys, 10, 20, f32, kind == "causal", 0.25)
     q, k, v = normal(1, 4, queries, 10), normal(1, 2, keys, 10), normal(1, 2, keys, 20)
     heads = 4 if kind == "mask of heads" else 1
     mask = RNG.random((1, heads, queries, keys)) < 0.3
@@ -139,13 +139,13 @@ def test_parts_are_joined_in_the_order_of_an_attention_with_a_mask(
         p = replace(p, mask=TensorType(ts.bool_, (1, 1, 1, keys)))
         given.append(np.ones((1, 1, 1, keys), bool))
     o, logs = np.full_like(want, np.nan, np.float32), np.full_like(found[0][1], np.nan)
-    outputs(Forward(p, 16), *given, o, logs)
+    outputs(AttentionForward(p, 16), *given, o, logs)
     assert o.tobytes() == found[0][0].tobytes()
     assert logs.tobytes() == found[0][1].tobytes()
 
 
 def test_what_is_seen_of_a_sequence_does_not_depend_on_its_neighbours_or_on_the_rest() -> None:
-    p = Problem(
+    p = AttentionProblem(
         3, 2, 1, 1, 270, 16, 16, f32, False, 0.25, mask=TensorType(ts.bool_, (3, 1, 1, 270))
     )
     q, k, v = normal(3, 2, 1, 16), normal(3, 1, 270, 16), normal(3, 1, 270, 16)

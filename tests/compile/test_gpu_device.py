@@ -20,7 +20,7 @@ from tessera.compile.gpu.triton_sources import source_of
 from tessera.core.dims import product, substitute
 from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.triton.emit import emit, scratch_bytes
-from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.interp import sizes_of
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
@@ -156,7 +156,7 @@ def test_a_row_has_its_bits_alone_in_a_batch_and_in_chunks() -> None:
 
 
 def test_schedules_of_attention_have_one_hash() -> None:
-    p = Problem(1, 2, 2, 200, 200, 64, 64, bf16, True, 0.125)
+    p = AttentionProblem(1, 2, 2, 200, 200, 64, 64, bf16, True, 0.125)
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 2, 200, 64)).astype(bf16.np) for _ in range(3))
     d = np.zeros_like(q)
@@ -165,7 +165,7 @@ def test_schedules_of_attention_have_one_hash() -> None:
         for warps in (4, 8):
             for descriptors in (False, True):
                 o, logs = np.zeros_like(q), np.zeros((1, 2, 200), np.float32)
-                kernel = Forward(p, queries).kernel()
+                kernel = AttentionForward(p, queries).kernel()
                 made = run(kernel, [q, k, v, o, logs], Threads(warps, 2, descriptors, True))
                 seen.add(made[3].tobytes())
                 want = attention_in_f64(p, q, k, v, d)[0]

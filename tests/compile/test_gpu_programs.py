@@ -26,7 +26,7 @@ from tessera.ir.schedule.rename import renamed
 from tessera.ir.schedule.specialize import specialize
 from tessera.ir.schedule.split_kernel import split_kernel
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
 from tessera.ir.tile.gpu.blocks import ProductBlock, RowsBlock
 from tessera.ir.tile.gpu.contraction import Contraction
@@ -437,7 +437,7 @@ def test_variables_that_begin_alike_are_told_apart() -> None:
 # Attention
 
 
-def attention_in_f64(p: Problem, q: Any, k: Any, v: Any, d: Any) -> tuple[Any, ...]:
+def attention_in_f64(p: AttentionProblem, q: Any, k: Any, v: Any, d: Any) -> tuple[Any, ...]:
     q, k, v, d = (x.astype(np.float64) for x in (q, k, v, d))
     keys, values = (np.repeat(x, p.share, 1) for x in (k, v))
     s = q @ np.swapaxes(keys, -1, -2) * p.scale
@@ -458,14 +458,14 @@ def attention_in_f64(p: Problem, q: Any, k: Any, v: Any, d: Any) -> tuple[Any, .
 @pytest.mark.parametrize(
     "p",
     [
-        Problem(1, 2, 2, 64, 64, 16, 16, f32, False, 0.25),
-        Problem(2, 2, 2, 64, 64, 16, 16, f32, True, 0.25),
-        Problem(1, 2, 1, 50, 70, 16, 32, f32, True, 0.25),
-        Problem(1, 4, 2, 50, 37, 16, 16, f32, False, 0.25),
+        AttentionProblem(1, 2, 2, 64, 64, 16, 16, f32, False, 0.25),
+        AttentionProblem(2, 2, 2, 64, 64, 16, 16, f32, True, 0.25),
+        AttentionProblem(1, 2, 1, 50, 70, 16, 32, f32, True, 0.25),
+        AttentionProblem(1, 4, 2, 50, 37, 16, 16, f32, False, 0.25),
     ],
     ids=["full", "causal", "ragged and shared", "few keys"],
 )
-def test_attention_and_its_derivative(p: Problem) -> None:
+def test_attention_and_its_derivative(p: AttentionProblem) -> None:
     q, d = (
         normal(p.batch, p.heads, p.queries, p.size),
         normal(p.batch, p.heads, p.queries, p.values, seed=1),
@@ -479,7 +479,7 @@ def test_attention_and_its_derivative(p: Problem) -> None:
         o, logs = np.zeros_like(d), np.zeros(d.shape[:3], np.float32)
         delta, d_q, d_k, d_v = (np.zeros_like(x) for x in (logs, q, k, v))
         for kernel, given in (
-            (Forward(p, m, 16), (q, k, v, o, logs)), (Delta(p, 16), (o, d, delta)),
+            (AttentionForward(p, m, 16), (q, k, v, o, logs)), (Delta(p, 16), (o, d, delta)),
             (KeysBackward(p, m, 32), (q, k, v, d, logs, delta, d_k, d_v)),
             (QueriesBackward(p, m, 16), (q, k, v, d, logs, delta, d_q)),
         ):  # fmt: skip

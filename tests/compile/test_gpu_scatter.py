@@ -74,7 +74,7 @@ def test_rows_that_meet_many_values_are_cut_into_pieces() -> None:
     """Pieces change no bit of whole numbers, and a row of floats has the bits that it has among other rows."""
     rng = np.random.default_rng(1)
     v, index = rng.normal(size=3000).astype(np.float32), rng.integers(0, 3, 3000)
-    assert scatter.Rows("add", ts.f32, 1, (3,), 1, 3000, (ts.i64,)).pieces > 1
+    assert scatter.ScatterRows("add", ts.f32, 1, (3,), 1, 3000, (ts.i64,)).pieces > 1
     with fake_gpu():
         add = ts.jit(lambda v, i: op.scatter_add(op.zeros((3,), "f32"), v, i))
         whole = add(ts.tensor(v).to("cuda"), ts.tensor(index).to("cuda")).numpy()

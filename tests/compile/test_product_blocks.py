@@ -9,7 +9,7 @@ import tessera as ts
 from tessera import op
 from tessera.compile import compile_graph
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
-from tessera.ir.tile.gpu.product_blocks import Shape, cycles, product_block
+from tessera.ir.tile.gpu.product_blocks import ProductShape, cycles, product_block
 from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
@@ -18,46 +18,46 @@ RUNS_ON = "numpy"
 @pytest.mark.parametrize(
     ("shape", "block"),
     [
-        (Shape(1, 4096, 4096, 4096, 16), (128, 256)),
-        (Shape(1, 8192, 8192, 8192, 16), (128, 256)),
-        (Shape(1, 8192, 16384, 4096, 16, 4), (256, 128)),
-        (Shape(1, 16384, 768, 768, 16), (128, 256)),
-        (Shape(64, 512, 512, 512, 16), (128, 128)),
-        (Shape(1, 8192, 8192, 512, 16), (128, 128)),
-        (Shape(64, 1024, 1024, 64, 16), (128, 256)),
-        (Shape(1, 256, 256, 8192, 16), (64, 32)),
-        (Shape(1, 1000, 2000, 3000, 16), (128, 128)),
-        (Shape(1, 256, 8192, 8192, 16), (128, 128)),
-        (Shape(1, 512, 512, 512, 16), (64, 32)),
+        (ProductShape(1, 4096, 4096, 4096, 16), (128, 256)),
+        (ProductShape(1, 8192, 8192, 8192, 16), (128, 256)),
+        (ProductShape(1, 8192, 16384, 4096, 16, 4), (256, 128)),
+        (ProductShape(1, 16384, 768, 768, 16), (128, 256)),
+        (ProductShape(64, 512, 512, 512, 16), (128, 128)),
+        (ProductShape(1, 8192, 8192, 512, 16), (128, 128)),
+        (ProductShape(64, 1024, 1024, 64, 16), (128, 256)),
+        (ProductShape(1, 256, 256, 8192, 16), (64, 32)),
+        (ProductShape(1, 1000, 2000, 3000, 16), (128, 128)),
+        (ProductShape(1, 256, 8192, 8192, 16), (128, 128)),
+        (ProductShape(1, 512, 512, 512, 16), (64, 32)),
     ],
     ids=str,
 )
 def test_large_products_have_large_blocks_and_others_fill_the_device(
-    shape: Shape, block: tuple[int, int]
+    shape: ProductShape, block: tuple[int, int]
 ) -> None:
     b = product_block(shape)
     assert (b.m, b.n) == block
 
 
 def test_a_block_that_has_a_multiprocessor_to_itself_fetches_further_ahead() -> None:
-    alone, shared = (product_block(Shape(1, m, 8192, 8192, 16)) for m in (256, 320))
+    alone, shared = (product_block(ProductShape(1, m, 8192, 8192, 16)) for m in (256, 320))
     assert (alone.m, alone.n, alone.stages) == (128, 128, 4)
     assert shared.stages == 0
-    assert product_block(Shape(1, 256, 4096, 4096, 16)).k == 128
+    assert product_block(ProductShape(1, 256, 4096, 4096, 16)).k == 128
 
 
 def test_the_model_counts_the_last_round_as_a_whole_one() -> None:
     rounds = [
-        cycles(Shape(n, 128, 256, 4096, 16), 128, 256)
+        cycles(ProductShape(n, 128, 256, 4096, 16), 128, 256)
         for n in (1, MULTIPROCESSORS, MULTIPROCESSORS + 1)
     ]
     assert rounds[0] == rounds[1] < rounds[2]
 
 
 def test_a_batch_of_few_rows_reads_long_runs_of_the_matrix() -> None:
-    along = product_block(Shape(8192, 4096, 1, 8, 16, 1, turned=True))
+    along = product_block(ProductShape(8192, 4096, 1, 8, 16, 1, turned=True))
     assert along.m * along.k >= 4096, "a block has enough to ask for"
-    across = product_block(Shape(8192, 4096, 1, 1024, 16))
+    across = product_block(ProductShape(8192, 4096, 1, 1024, 16))
     assert across.k == 256, "256 numbers that follow each other"
 
 

@@ -12,7 +12,7 @@ from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.gluon.flash_backward_match import double
 from tessera.ir.target.gluon.flash_forward_match import pipeline
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu.attention import Forward, Problem
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
@@ -71,7 +71,7 @@ CHOICES: dict[str, tuple[Callable[..., Program], list[tuple[int, ...]]]] = {
 }  # fmt: skip
 
 
-def attentions() -> Iterator[tuple[str, Problem]]:
+def attentions() -> Iterator[tuple[str, AttentionProblem]]:
     """Attentions of many sizes, around those that threads with roles compute."""
     lengths = [
         (64, 64),
@@ -85,14 +85,16 @@ def attentions() -> Iterator[tuple[str, Problem]]:
     ]
     for (queries, keys), size, causal in product(lengths, (32, 64, 128), (False, True)):
         groups = 2 if queries % 128 else 4
-        p = Problem(2, 4, groups, queries, keys, size, size, bf16 if causal else f16, causal, 0.125)
+        p = AttentionProblem(
+            2, 4, groups, queries, keys, size, size, bf16 if causal else f16, causal, 0.125
+        )
         yield f"{queries} {keys} {size} {causal}", p
-    yield "values", Problem(1, 2, 2, 128, 128, 64, 32, bf16, False, 0.5)
+    yield "values", AttentionProblem(1, 2, 2, 128, 128, 64, 32, bf16, False, 0.5)
 
 
-def texts_of(p: Problem) -> list[str]:
+def texts_of(p: AttentionProblem) -> list[str]:
     """The code of an attention and of its slopes, with roles where they can have some."""
-    kernels = [Forward(p, 64, 128).kernel(), Forward(p, 128, 128).kernel(), Delta(p).kernel(),
+    kernels = [AttentionForward(p, 64, 128).kernel(), AttentionForward(p, 128, 128).kernel(), Delta(p).kernel(),
                KeysBackward(p, 64, 64).kernel(), QueriesBackward(p, 64, 64).kernel()]  # fmt: skip
     return [_text(k, 2 if p.size > 64 else 4) for k in kernels]
 

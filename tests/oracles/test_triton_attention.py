@@ -15,7 +15,7 @@ from tessera.compile.gpu.triton_sources import source_of
 from tessera.core.dtype import bf16
 from tessera.ir.target.gluon.flash_forward_emit import emit as emit_roles
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu.attention import Problem
+from tessera.ir.tile.gpu.attention import AttentionProblem
 from tessera.ir.tile.launch import Launch
 from tessera.runtime import triton_builder
 
@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.oracle, pytest.mark.skipif(TRITON is None, reason="nee
 SM_90 = ("cuda", 90, 32)
 
 
-def problem(d: int, queries: int = 1024, keys: int = 1024, groups: int = 4) -> Problem:
-    return Problem(2, 4, groups, queries, keys, d, d, bf16, queries > 1, d**-0.5)
+def problem(d: int, queries: int = 1024, keys: int = 1024, groups: int = 4) -> AttentionProblem:
+    return AttentionProblem(2, 4, groups, queries, keys, d, d, bf16, queries > 1, d**-0.5)
 
 
 def stacks(launches: list[Launch], folder: Path) -> dict[str, int]:

@@ -9,7 +9,7 @@ from tessera.core.dtype import f32, i64
 from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu.scatter import Rows
+from tessera.ir.tile.gpu.scatter import ScatterRows
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.text import parse_kernel
@@ -80,7 +80,9 @@ def test_sums_into_rows_follow_the_order_of_their_numbers(rows, columns, count) 
     index = rng.integers(-3, rows + 3, count)
     x = rng.standard_normal((rows, columns)).astype(np.float32)
     v = rng.standard_normal((count, columns)).astype(np.float32)
-    made = Rows("add", f32, 1, (rows,), columns, count, (i64,)).expansion(("x", "v", "i"), "y")
+    made = ScatterRows("add", f32, 1, (rows,), columns, count, (i64,)).expansion(
+        ("x", "v", "i"), "y"
+    )
     y = np.zeros((1, 1, rows, columns), np.float32)
     arrays = {"x": x[None], "v": v[:, None], "i": index, "y": y}
     arrays |= {n: np.zeros(t.shape, t.dtype.np) for n, t in made.between.items()}

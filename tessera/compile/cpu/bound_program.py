@@ -24,7 +24,7 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import Access, MemoryPlan, View, numbered, plan_memory, size_of
+from tessera.ir.schedule.memory import MemoryPlan, StepAccess, View, numbered, plan_memory, size_of
 from tessera.runtime import memory
 from tessera.runtime.call import Direct
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
@@ -85,10 +85,10 @@ class Prepared(Slots):
 
     # Steps
 
-    def _steps(self) -> list[tuple[Access, Job | Callable[..., Any] | None]]:
+    def _steps(self) -> list[tuple[StepAccess, Job | Callable[..., Any] | None]]:
         """What each step does with memory, and its job or host function."""
         read = {x for s in self.image.steps if isinstance(s, KernelCall) for x in s.inputs}
-        out: list[tuple[Access, Any]] = []
+        out: list[tuple[StepAccess, Any]] = []
         for s in self.image.steps:
             if isinstance(s, KernelCall):
                 out.append(self._call(s))
@@ -100,23 +100,23 @@ class Prepared(Slots):
                 continue
             else:
                 run, temporary = self.host(s, self.types, self.sizes)
-                access = Access(
+                access = StepAccess(
                     s.node.op.name, s.operands, s.results, host=True, temporary=temporary
                 )
                 out.append((access, run))
         return out
 
-    def _call(self, s: KernelCall) -> tuple[Access, Job]:
+    def _call(self, s: KernelCall) -> tuple[StepAccess, Job]:
         k, names = self.kernels[s.kernel], (*s.inputs, *s.outputs)
         job = k.job(self.sizes, self.threads, _QUANTUM)
         shares = frozenset((names[i], names[j]) for i, j in k.program.shares)
         scratch = job.scratch * (job.seats + 1)
-        access = Access(
+        access = StepAccess(
             s.name, s.inputs, s.outputs, shares, temporary=scratch, copies=k.program.copies
         )
         return access, job
 
-    def _is_view(self, s: HostCall, read: set[str], out: list[tuple[Access, Any]]) -> bool:
+    def _is_view(self, s: HostCall, read: set[str], out: list[tuple[StepAccess, Any]]) -> bool:
         """Whether a host call is an offset and strides; one that a kernel reads may need a copy."""
         if s.node.op.view is None:
             return False
@@ -129,13 +129,13 @@ class Prepared(Slots):
         return True
 
     def _see(
-        self, y: str, x: str, layout: Layout, read: set[str], out: list[tuple[Access, Any]]
+        self, y: str, x: str, layout: Layout, read: set[str], out: list[tuple[StepAccess, Any]]
     ) -> None:
         """Make y a view of x; a copy where a kernel reads it and its elements do not lie in order."""
         self._alias(y, x, layout)
         if y in read and not is_row_major(self.types[y], layout[1]):
             self.copies[y] = self.views.pop(y)
-            out.append((Access(f"copy {y}", (x,), (y,)), None))
+            out.append((StepAccess(f"copy {y}", (x,), (y,)), None))
 
     def _alias(self, y: str, x: str, layout: Layout) -> None:
         super()._alias(y, x, layout)
@@ -181,10 +181,10 @@ class Prepared(Slots):
 
     # Segments
 
-    def _segmented(self, steps: Sequence[tuple[Access, Any]]) -> list[PhaseSeries | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[PhaseSeries | HostAction]:
         """Runs of kernels, and host functions between them."""
         out: list[PhaseSeries | HostAction] = []
-        calls: list[tuple[Access, Task]] = []
+        calls: list[tuple[StepAccess, Task]] = []
 
         left = [s for s in self.plan.storages if s.kind == "host"]
 
@@ -220,11 +220,11 @@ class Prepared(Slots):
         copies = [a for a in self.plan.steps if a.copies and not self._is_done(a)]
         return sum(size_of(self.types[a.writes[0]]) for a in copies)
 
-    def _is_done(self, access: Access) -> bool:
+    def _is_done(self, access: StepAccess) -> bool:
         """Whether a step copies what already lies where it should."""
         return access.copies and self._place(access.reads[0]) == self._place(access.writes[0])
 
-    def _phases(self, calls: Sequence[tuple[Access, Task]]) -> list[list[Task]]:
+    def _phases(self, calls: Sequence[tuple[StepAccess, Task]]) -> list[list[Task]]:
         """Calls in order, those that follow each other and need nothing of each other together."""
         out: list[list[Task]] = []
         read: list[Extent] = []
@@ -256,7 +256,7 @@ class Prepared(Slots):
 
         return copy
 
-    def _hosted(self, access: Access, run: Callable[..., Any]) -> HostAction:
+    def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
         readers = [self._reader(n) for n in access.reads]
         cells_made = [self._places[n][0] for n in access.writes]
         tidy = [n in self.tidy for n in access.writes]

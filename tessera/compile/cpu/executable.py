@@ -263,7 +263,7 @@ class MachineExecutable(Executable):
         if n in self._loops:
             return self._loop(n, params, [types[x] for x in s.results])
         if n.regions:
-            regions = tuple(_Region(self._regions[r], sizes) for r in n.regions)
+            regions = tuple(_CompiledRegion(self._regions[r], sizes) for r in n.regions)
             assert n.op.numpy is not None, n
             return partial(n.op.numpy, regions=regions, **params), max(r.bytes for r in regions)
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
@@ -321,7 +321,7 @@ def _nests(p: Program) -> tuple[Nest | None, ...]:
     return tuple(s.nest for s in p.steps if isinstance(s, Kernel))
 
 
-class _Region:
+class _CompiledRegion:
     """A region of a node as a program, at the sizes of a call."""
 
     def __init__(self, e: MachineExecutable, sizes: Mapping[str, int]):

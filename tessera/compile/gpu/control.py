@@ -31,7 +31,7 @@ Run = Callable[[Arrays], list[DeviceArray]]
 
 
 @dataclass(frozen=True)
-class Region:
+class DeviceRegion:
     """A graph as a program at known sizes, and the arrays that it has from elsewhere."""
 
     program: GpuProgram
@@ -48,7 +48,7 @@ class Region:
 
 
 # A graph that may use the memory of some of its inputs, as a program.
-Make = Callable[[Graph, frozenset[int]], Region]
+Make = Callable[[Graph, frozenset[int]], DeviceRegion]
 
 
 def controlled(n: Node, params: Params, make: Make) -> tuple[Run, int]:
@@ -71,7 +71,7 @@ def apart(run: Run, operands: Arrays) -> list[DeviceArray]:
 # cond
 
 
-def _cond(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
+def _cond(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[DeviceRegion]]:
     yes, no = (make(r, frozenset()) for r in n.regions)
     return lambda xs: (yes if _holds(xs[0]) else no)(xs[1:]), (yes, no)
 
@@ -83,7 +83,7 @@ def _holds(x: DeviceArray) -> bool:
 # Loops: what a step may write over
 
 
-def looping(make: Make, body: Graph, carry: int) -> Region:
+def looping(make: Make, body: Graph, carry: int) -> DeviceRegion:
     """The body as a program that writes over what it carries where that has no other reader."""
     free = frozenset(range(carry))
     while True:
@@ -106,13 +106,13 @@ def _exclusive(p: GpuProgram, carry: int) -> frozenset[int]:
         alone = kept
 
 
-def _begin(region: Region, carry: Arrays) -> list[DeviceArray]:
+def _begin(region: DeviceRegion, carry: Arrays) -> list[DeviceArray]:
     """What a loop begins with; a copy of what its steps write over."""
     written = region.program.overwritten
     return [x.copy() if i in written else x for i, x in enumerate(carry)]
 
 
-def _while(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
+def _while(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[DeviceRegion]]:
     count = len(n.results)
     test = make(n.regions[0], frozenset())
     body = looping(make, n.regions[1], count)
@@ -132,7 +132,7 @@ def _while(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
 
 
 @dataclass(frozen=True)
-class Counter:
+class CountedLoop:
     """A loop that goes on while a number is below another: where both come from, and the step."""
 
     start: int  # the operand that counts
@@ -144,7 +144,7 @@ class Counter:
         return max(int(stop) - int(xs[self.start].numpy()), 0)
 
 
-def counts(test: Graph, body: Graph) -> Counter | None:
+def counts(test: Graph, body: Graph) -> CountedLoop | None:
     """The count of a loop whose test is i < n, for an i that grows by 1 and an n that stays; None for others."""
     end = test.outputs[0].node
     if end is None or end.op is not lt.op:
@@ -162,7 +162,7 @@ def counts(test: Graph, body: Graph) -> Counter | None:
         stop = _number(there)
     elif stop < len(body.outputs) and body.outputs[stop] is not body.inputs[stop]:
         return None
-    return None if stop is None else Counter(start, stop)
+    return None if stop is None else CountedLoop(start, stop)
 
 
 def _grows(n: Node, x: Value) -> bool:
@@ -185,7 +185,7 @@ def _number(v: Value) -> Any:
 # scan
 
 
-def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
+def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[DeviceRegion]]:
     carry, slices, length = params["carry"], params["xs"], int(params["length"])
     body = looping(make, n.regions[0], carry)
     program = body.program
@@ -198,8 +198,10 @@ def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[Region]]:
 
     def run(xs: Arrays) -> list[DeviceArray]:
         state, outer = _begin(body, xs[:carry]), xs[carry + slices :]
-        rows = [_Rows.spread(x, still) for x in xs[carry : carry + slices]]
-        ys = [_Rows.empty(s, t.dtype.np, program.gpu) for s, t in zip(shapes, types, strict=True)]
+        rows = [_FirstAxis.spread(x, still) for x in xs[carry : carry + slices]]
+        ys = [
+            _FirstAxis.empty(s, t.dtype.np, program.gpu) for s, t in zip(shapes, types, strict=True)
+        ]
         placed = [(i, y) for i, y in zip(stacked, ys, strict=True) if i in own]
         copied = [(i, y) for i, y in zip(stacked, ys, strict=True) if i not in own]
         for at in steps:
@@ -222,7 +224,7 @@ def _is_worth_copies(p: GpuProgram, carry: int, slices: int) -> bool:
     return p.launches >= _MANY and not kept
 
 
-class _Rows:
+class _FirstAxis:
     """The slices of an array along its first axis, each at an address that kernels accept."""
 
     def __init__(self, x: DeviceArray, shape: tuple[int, ...], dtype: Any, pitch: int):
@@ -231,25 +233,25 @@ class _Rows:
         self.still: DeviceArray | None = None  # where each slice is copied before it is read
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: Any, gpu: Gpu) -> _Rows:
+    def empty(shape: tuple[int, ...], dtype: Any, gpu: Gpu) -> _FirstAxis:
         """Slices that have yet to be written."""
         width = prod(shape[1:]) * np.dtype(dtype).itemsize
         pitch = -(-width // _LINE) * _LINE
         if pitch == width:
-            return _Rows(empty(shape, dtype, gpu), shape, dtype, pitch)
-        return _Rows(empty((shape[0] * pitch,), np.int8, gpu), shape, dtype, pitch)
+            return _FirstAxis(empty(shape, dtype, gpu), shape, dtype, pitch)
+        return _FirstAxis(empty((shape[0] * pitch,), np.int8, gpu), shape, dtype, pitch)
 
     @staticmethod
-    def spread(x: DeviceArray, still: bool) -> _Rows:
+    def spread(x: DeviceArray, still: bool) -> _FirstAxis:
         """The slices of an array, further apart if need be, or all at one address when read."""
         width = x.nbytes // max(x.shape[0], 1)
         if still:
-            out = _Rows(x, x.shape, x.dtype, width)
+            out = _FirstAxis(x, x.shape, x.dtype, width)
             out.still = empty(x.shape[1:], x.dtype, x.gpu)
             return out
         if width % _LINE == 0 and x.ptr % _LINE == 0:
-            return _Rows(x, x.shape, x.dtype, width)
-        out = _Rows.empty(x.shape, x.dtype, x.gpu)
+            return _FirstAxis(x, x.shape, x.dtype, width)
+        out = _FirstAxis.empty(x.shape, x.dtype, x.gpu)
         copy_rows(x.gpu, out.x.ptr, out.pitch, x.ptr, width, width, x.shape[0])
         return out
 
@@ -281,7 +283,7 @@ class _Rows:
         return out
 
 
-_CONTROL: dict[str, Callable[[Node, Params, Make], tuple[Run, Sequence[Region]]]] = {
+_CONTROL: dict[str, Callable[[Node, Params, Make], tuple[Run, Sequence[DeviceRegion]]]] = {
     "branch": _cond,
     "while": _while,
     "scan": _scan,

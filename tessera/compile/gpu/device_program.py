@@ -24,7 +24,7 @@ class Laid:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SplitStep:
     """A step, and the kernels that it is launched as, one after the other."""
 
     step: Kernel | Group
@@ -81,7 +81,7 @@ def _text(s: Any) -> str:
         return _under(f"with its vector, {s.parts} of its rows at a time", (s.kernel,))
     if isinstance(s, Placed):
         return _under("in place", s.calls)
-    return _under("one after the other", s.kernels) if isinstance(s, Parts) else str(s)
+    return _under("one after the other", s.kernels) if isinstance(s, SplitStep) else str(s)
 
 
 def _under(head: str, steps: Sequence[Any]) -> str:
@@ -96,7 +96,7 @@ class _DeviceVerifier(Verifier):
         self.laid = p.laid
 
     def step(self, i: int, s: Any) -> None:
-        if isinstance(s, tuple | Parts):
+        if isinstance(s, tuple | SplitStep):
             kernels = s if isinstance(s, tuple) else s.kernels
             local = {} if isinstance(s, tuple) else s.local
             self.types |= {n: t for n, t in local.items() if n not in self.types}

@@ -218,18 +218,18 @@ class GpuExecutable(Executable):
                 return _hosted(s, types, sizes, self.gpu, ""), 0
             return _library(s, types, sizes, self.gpu) or _hosted(s, types, sizes, self.gpu), 0
 
-        def make(g: Graph, donated: frozenset[int]) -> control.Region:
+        def make(g: Graph, donated: frozenset[int]) -> control.DeviceRegion:
             if g not in self._regions:
                 self._regions[g] = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
             e = self._regions[g]
-            return control.Region(e.at(sizes, donated), e.constants)
+            return control.DeviceRegion(e.at(sizes, donated), e.constants)
 
         return control.controlled(s.node, substitute_params(s.node.params, sizes), make)
 
     def _alone(self, g: Graph) -> tuple[Any, int]:
         """What runs one node as a program of its own on the device, and the bytes that it takes meanwhile."""
         e = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
-        region = control.Region(e.at({}), e.constants)
+        region = control.DeviceRegion(e.at({}), e.constants)
         return partial(control.apart, region), region.bytes
 
     def _captured_shapes(self) -> list[tuple[int, ...]]:

@@ -12,7 +12,13 @@ from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.target.gluon.flash_backward_match import double
 from tessera.ir.target.gluon.flash_forward_match import GROUPS, ROWS, pipeline
-from tessera.ir.tile.gpu.attention import LARGEST, Columns, Forward, Problem, forward_block
+from tessera.ir.tile.gpu.attention import (
+    LARGEST,
+    AttentionForward,
+    AttentionProblem,
+    Columns,
+    forward_block,
+)
 from tessera.ir.tile.gpu.attention_backward import (
     Delta,
     KeysBackward,
@@ -22,7 +28,7 @@ from tessera.ir.tile.gpu.attention_backward import (
 )
 from tessera.ir.tile.gpu.attention_decode import (
     Join,
-    Part,
+    KeysPart,
     by_group,
     is_few,
     join_threads,
@@ -78,7 +84,7 @@ def _is_small(whole: TensorType, part: TensorType) -> bool:
 
 def problem(
     s: HostCall, types: Mapping[str, TensorType], columns: Mapping[str, Columns]
-) -> Problem:
+) -> AttentionProblem:
     """The sizes of an attention, and which of its tensors lie in columns of others."""
     q, k, v = (types[x] for x in s.operands[:3])
     *lead, heads, queries, size = (int(n) for n in q.shape)
@@ -89,7 +95,7 @@ def problem(
     if s.node.op.kernel == "attention" and len(s.operands) > 3:
         m = types[s.operands[3]]
         mask = m.with_shape((*[1] * (max(q.rank, 4) - m.rank), *m.shape))
-    return Problem(
+    return AttentionProblem(
         math.prod(lead), heads, groups, queries, keys, size, int(v.shape[-1]), q.dtype.base,
         bool(s.node.params["causal"]), factor, _columns(s, columns), mask, tuple(lead) or (1,),
     )  # fmt: skip
@@ -104,7 +110,7 @@ def _columns(s: HostCall, columns: Mapping[str, Columns]) -> tuple[tuple[str, Co
 
 
 def forward(
-    p: Problem, operands: Sequence[str], o: str, logs: str, roles: bool
+    p: AttentionProblem, operands: Sequence[str], o: str, logs: str, roles: bool
 ) -> tuple[list[Launch], dict[str, TensorType]]:
     """The launches of an attention, and what passes between them; `roles` where groups of threads may have roles."""
     if is_few(p):
@@ -114,16 +120,16 @@ def forward(
     given = tuple(operands), (o, logs)
     columns = roles_width(p) if roles else 0
     if columns:
-        kernel = Forward(p, ROWS, whole=columns).kernel()
+        kernel = AttentionForward(p, ROWS, whole=columns).kernel()
         if pipeline(kernel) is not None:
             stages = 2 if columns > 64 else 4
             threads = Threads(4, stages, approximate=True, roles=True)
             return [Launch(kernel, *given, threads)], {}
     queries, threads = forward_block(p)
-    return [Launch(Forward(p, queries).kernel(), *given, threads)], {}
+    return [Launch(AttentionForward(p, queries).kernel(), *given, threads)], {}
 
 
-def roles_width(p: Problem) -> int:
+def roles_width(p: AttentionProblem) -> int:
     """Columns of the tiles of groups with roles, which hold a head and zeros behind it; 0 where there are none."""
     if p.size != p.values or p.mask is not None or p.size <= min(GROUPS) // 2:
         return 0
@@ -133,18 +139,23 @@ def roles_width(p: Problem) -> int:
 
 
 def _few(
-    p: Problem, operands: Sequence[str], o: str, logs: str
+    p: AttentionProblem, operands: Sequence[str], o: str, logs: str
 ) -> tuple[list[Launch], dict[str, TensorType]]:
     """Parts of the keys, and what joins them."""
     between = {f"{o}.{n}": t for n, t in part_types(p).items()}
     queries, threads = part_block(p)
-    parts = Launch(Part(p, queries).kernel(), tuple(operands), tuple(between), threads)
+    parts = Launch(KeysPart(p, queries).kernel(), tuple(operands), tuple(between), threads)
     join = Launch(Join(p).kernel(), tuple(between), (o, logs), join_threads(p))
     return [parts, join], between
 
 
 def backward(
-    p: Problem, operands: Sequence[str], results: Sequence[str], logs: str, delta: str, roles: bool
+    p: AttentionProblem,
+    operands: Sequence[str],
+    results: Sequence[str],
+    logs: str,
+    delta: str,
+    roles: bool,
 ) -> list[Launch]:
     """The launches of its derivative; `roles` where groups of threads may have roles."""
     q, k, v, o, ct = operands

@@ -8,7 +8,7 @@ from tessera.compile.gpu import kept
 from tessera.compile.gpu.passes.update_in_place import Placed
 from tessera.compile.gpu.triton_sources import written_threads
 from tessera.ir.schedule.ir import HostCall, Kernel
-from tessera.ir.tile.gpu.attention import Problem
+from tessera.ir.tile.gpu.attention import AttentionProblem
 from tessera.ir.tile.gpu.contraction import side_by_side
 from tessera.ir.tile.gpu.thin import Thin, ThinWriter
 from tessera.ir.tile.gpu.update import update
@@ -22,7 +22,7 @@ from tessera.ir.tile.unit import Unit
 class Attention:
     """An attention, or its derivative, on buffers of the program."""
 
-    problem: Problem
+    problem: AttentionProblem
     operands: tuple[str, ...]
     results: tuple[str, ...]
     logs: str  # what the attention says of its rows

@@ -16,7 +16,7 @@ from tessera.compile.code import Code
 from tessera.compile.driver import Driver
 from tessera.compile.executable import PassResult
 from tessera.compile.gpu import kept
-from tessera.compile.gpu.device_program import DeviceProgram, Laid, Parts
+from tessera.compile.gpu.device_program import DeviceProgram, Laid, SplitStep
 from tessera.compile.gpu.lower_steps import Attention, Written
 from tessera.compile.gpu.passes.dependent_launch import early
 from tessera.compile.gpu.passes.joined import Joint, of_products, of_thin
@@ -32,7 +32,7 @@ from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import Access, View
+from tessera.ir.schedule.memory import StepAccess, View
 from tessera.ir.schedule.rename import renamed
 from tessera.ir.schedule.specialize import specialize_kernel
 from tessera.ir.target.gluon import flash_forward_emit as gluon
@@ -74,7 +74,7 @@ class GpuImage:
     types: dict[str, TensorType]
     views: dict[str, View] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)  # arrays that are there before a run
-    steps: list[tuple[Access, GpuCall | HostCall]] = field(default_factory=list)
+    steps: list[tuple[StepAccess, GpuCall | HostCall]] = field(default_factory=list)
     origin: dict[str, Any] = field(default_factory=dict)  # the step that each access belongs to
     known: dict[str, Mapping[str, int]] = field(default_factory=dict)  # of kernels for all sizes
     copies: set[str] = field(default_factory=set)  # of whole tensors, before something changes them
@@ -190,7 +190,7 @@ class GpuLowering(Views):
         if isinstance(s, Placed):
             self._add_updates(s)
             return s.calls[-1]
-        if isinstance(s, Parts):
+        if isinstance(s, SplitStep):
             self.types |= {n: t for n, t in s.local.items() if n not in self.types}
             for k in s.kernels:
                 self._add_kernels(k)
@@ -220,7 +220,7 @@ class GpuLowering(Views):
         elif kernels_of(step := self._primitive(s), self.types) is not None:
             self._add_kernels(step)
         else:
-            access = Access(s.node.op.name, s.operands, s.results, host=True)
+            access = StepAccess(s.node.op.name, s.operands, s.results, host=True)
             self.steps.append((access, s))
 
     def _is_empty(self, s: HostCall) -> bool:
@@ -403,7 +403,7 @@ class GpuLowering(Views):
         self.made.sources[name] = c.text
         if c.entry is not None:
             call = GpuCall(name, c.launch, ins, outs, c.entry, c.scratch)
-            self.steps.append((Access(name, ins, outs, shares), call))
+            self.steps.append((StepAccess(name, ins, outs, shares), call))
 
     def _is_constant(self, name: str) -> bool:
         """Whether a buffer is an input, or a part of one, that the program does not write."""

@@ -30,7 +30,7 @@ from tessera.core.kernels import Kernels
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.memory import Access, size_of
+from tessera.ir.schedule.memory import StepAccess, size_of
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu, gpu
@@ -72,7 +72,7 @@ class OfflineProgram(GpuProgram):
     """A program that is made for a GPU and not run: its kernels as text, its memory as a plan."""
 
     def __init__(self, image: GpuImage, device: Device):
-        self.calls: list[tuple[Access, Any]] = []
+        self.calls: list[tuple[StepAccess, Any]] = []
         self.inside: dict[str, OfflineProgram] = {}  # the programs of regions
         self.hosted: dict[str, str] = {}  # the steps that have no kernel, and why
         self.device = device
@@ -135,7 +135,7 @@ class OfflineProgram(GpuProgram):
     def _hold(self) -> list[DeviceArray]:
         return []
 
-    def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
+    def _segments(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Any]:
         self.calls = [(a, c) for a, c in steps if isinstance(c, GpuCall)]
         return []
 

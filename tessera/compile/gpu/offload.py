@@ -21,7 +21,7 @@ import numpy as np
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.memory import Access, size_of
+from tessera.ir.schedule.memory import StepAccess, size_of
 from tessera.ops import offload
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
@@ -33,7 +33,7 @@ _NUMBERS: WeakKeyDictionary[DeviceArray, int] = WeakKeyDictionary()  # that need
 
 
 @dataclass
-class Moving:
+class PendingCopies:
     """The copies of a run that are not known to be over, by the buffer on the device."""
 
     gpu: Gpu
@@ -58,7 +58,7 @@ class Put:
         """The values that begin to move."""
         return (self.value,)
 
-    def run(self, find: Find, m: Moving) -> list[DeviceArray]:
+    def run(self, find: Find, m: PendingCopies) -> list[DeviceArray]:
         """The number under which it is kept."""
         m.settle([n for n in self.over if n != self.value])
         x = find(self.value)
@@ -86,7 +86,7 @@ class Get:
         """The values that begin to move."""
         return tuple(value for _, value in self.begins)
 
-    def run(self, find: Find, m: Moving) -> list[DeviceArray]:
+    def run(self, find: Find, m: PendingCopies) -> list[DeviceArray]:
         """Nothing new: its value has a place."""
         m.settle(self.over)
         for number, value in self.begins:
@@ -101,7 +101,7 @@ def _number(x: DeviceArray) -> int:
     return int(x.numpy()) if known is None else known
 
 
-Step = tuple[Access, Any]
+Step = tuple[StepAccess, Any]
 
 
 def is_move(s: HostCall) -> bool:
@@ -109,7 +109,7 @@ def is_move(s: HostCall) -> bool:
     return s.node.op in (offload.PUT, offload.GET)
 
 
-def move_of(access: Access, s: HostCall) -> Step:
+def move_of(access: StepAccess, s: HostCall) -> Step:
     """The step by itself, under a name of its own."""
     if s.node.op is offload.PUT:
         (value,), (number,) = s.operands, s.results

@@ -25,7 +25,7 @@ from tessera.compile.slots import Slots
 from tessera.core.observe import Observed
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.memory import Access, numbered, plan_memory, size_of
+from tessera.ir.schedule.memory import StepAccess, numbered, plan_memory, size_of
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.tile import ir as tile
 from tessera.runtime.cuda.device import Gpu
@@ -105,7 +105,7 @@ class GpuProgram(Slots):
         """The Triton source of every launch, by name."""
         return self.image.sources
 
-    def _hosted(self, access: Access, s: HostCall) -> tuple[Access, Any]:
+    def _hosted(self, access: StepAccess, s: HostCall) -> tuple[StepAccess, Any]:
         """What runs an op that is no kernel, with the bytes that it takes meanwhile."""
         if offload.is_move(s):
             made = offload.move_of(access, s)
@@ -118,10 +118,10 @@ class GpuProgram(Slots):
         """The tables, on the device."""
         return [to_device(x, self.gpu) for x in self.tables.values()]
 
-    def _needed(self, steps: Sequence[tuple[Access, Any]]) -> list[tuple[Access, Any]]:
+    def _needed(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[tuple[StepAccess, Any]]:
         """The steps, without copies of a tensor to where it lies."""
 
-        def stays(a: Access) -> bool:
+        def stays(a: StepAccess) -> bool:
             return a.name in self.image.copies and self._place(a.reads[0]) == self._place(
                 a.writes[0]
             )
@@ -145,7 +145,7 @@ class GpuProgram(Slots):
 
     # Segments
 
-    def _segments(self, steps: Sequence[tuple[Access, Any]]) -> list[Any]:
+    def _segments(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Any]:
         calls = [c for _, c in steps if isinstance(c, GpuCall)]
         codes = self._codes(calls)
         modules: dict[int, DriverModule] = {}
@@ -248,7 +248,7 @@ class GpuProgram(Slots):
         given = {self.own_memory[i]: x for i, x in into.items()} if into else NOWHERE
         made = [given.get(i) or self._empty(x) for i, x in enumerate(self._made)]
         held, arena, scratch = self._memory(inputs, made)
-        moving = offload.Moving(self.gpu)
+        moving = offload.PendingCopies(self.gpu)
         for s in self.segments:
             if isinstance(s, Launcher):
                 cells = [0 if x is None else x.ptr for x in (*held, arena, scratch)]
@@ -353,7 +353,7 @@ class GpuProgram(Slots):
         return DeviceArray(x.shape, x.dtype, self.gpu, base.ptr + x.offset, owner)
 
     def move(
-        self, access: Access, step: offload.Put | offload.Get, moving: offload.Moving,
+        self, access: StepAccess, step: offload.Put | offload.Get, moving: offload.PendingCopies,
         held: list[Any], arena: Any,
     ) -> None:  # fmt: skip
         """Begin copies between the device and the host."""
@@ -363,14 +363,14 @@ class GpuProgram(Slots):
             self._move(access, step, moving, held, arena)
 
     def _move(
-        self, access: Access, step: offload.Put | offload.Get, moving: offload.Moving,
+        self, access: StepAccess, step: offload.Put | offload.Get, moving: offload.PendingCopies,
         held: list[Any], arena: Any,
     ) -> None:  # fmt: skip
         made = step.run(lambda n: self._array(self._spot(n), held, arena), moving)
         for n, x in zip(access.writes, made, strict=False):
             held[self._places[n][0]] = x
 
-    def _do_host(self, access: Access, run: Any, held: list[Any], arena: Any) -> None:
+    def _do_host(self, access: StepAccess, run: Any, held: list[Any], arena: Any) -> None:
         arrays = [self._array(self._spot(n), held, arena) for n in access.reads]
         for n, x in zip(access.writes, run(arrays), strict=True):
             held[self._places[n][0]] = x

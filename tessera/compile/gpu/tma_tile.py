@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tessera.ir.target.gluon.flash_forward_emit import SWIZZLE
-from tessera.ir.target.gluon.flash_forward_match import Box
+from tessera.ir.target.gluon.flash_forward_match import TmaBox
 from tessera.runtime.cuda.launch import FixedValue, Parameter, TensorMap, i32, i64
 from tessera.runtime.cuda.tma import tensor_map
 
@@ -26,7 +26,7 @@ class TmaDescriptor(NamedTuple):
         return tensor_map(_ANYWHERE, *self)
 
 
-def described(box: Box) -> tuple[TmaDescriptor, list[FixedValue]]:
+def described(box: TmaBox) -> tuple[TmaDescriptor, list[FixedValue]]:
     """The descriptor of a box, and its sizes and strides, which a kernel is given behind it."""
     rows, columns = box.shape
     dtype = box.memory.type.dtype
@@ -40,7 +40,7 @@ def described(box: Box) -> tuple[TmaDescriptor, list[FixedValue]]:
     return whole, [i32(rows), i32(columns), i64(columns), i64(1)]
 
 
-def parameters(box: Box, cell: int, offset: int) -> list[Parameter]:
+def parameters(box: TmaBox, cell: int, offset: int) -> list[Parameter]:
     """What a kernel is given for a box: its descriptor, its sizes and its strides."""
     whole, rest = described(box)
     return [TensorMap(whole.map(), cell, offset), *rest]

@@ -25,7 +25,7 @@ from tessera.ir.schedule.blocks import block, has_room
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
 from tessera.ir.schedule.matrix import matrix_nest
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import (
     by_pass,
     folds_chains,
@@ -110,9 +110,9 @@ def _of_contraction(kernel: Kernel) -> Nest:
     if few:
         return _of_few_rows_turned(head, mr, nr, stages_left)
     if isinstance(sizes.m, int) and sizes.m <= _SLIM and not stages_left:
-        rows = Loop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
-        strips = (Loop("k", LEAF), Loop("k", _STRIP))
-        return _nest((rows, Loop("n", nr, "parallel"), *strips), mr, [("right", 4)])
+        rows = NestLoop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
+        strips = (NestLoop("k", LEAF), NestLoop("k", _STRIP))
+        return _nest((rows, NestLoop("n", nr, "parallel"), *strips), mr, [("right", 4)])
     if stages_left:
         tall, wide = _packed_instance(sizes, mr, nr)
     else:
@@ -120,18 +120,27 @@ def _of_contraction(kernel: Kernel) -> Nest:
         panels = _panels(over.size, nr, head.dtype.bits) if short else _PANELS
         tall, wide = _instance(sizes, mr, nr, short, panels)
     if not stages_left and has_room() and _is_few_leaves(over.size):
-        instance = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"))
+        instance = (NestLoop("m", tall, "parallel"), NestLoop("n", wide, "parallel"))
         if nr < wide <= _ABREAST * nr:
-            return _nest(instance, mr, [("right", 2)], (Loop("n", nr), Loop("k", LEAF)))
-        return _nest((*instance, Loop("n", nr)), mr, [("right", 3)], (Loop("k", LEAF),))
+            return _nest(instance, mr, [("right", 2)], (NestLoop("n", nr), NestLoop("k", LEAF)))
+        return _nest((*instance, NestLoop("n", nr)), mr, [("right", 3)], (NestLoop("k", LEAF),))
     if not stages_left and wide > nr and not _is_over(over.size, LEAF + 1):
-        columns = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), Loop("k", LEAF))
-        return _nest(columns, mr, [("right", 3)], (Loop("n", nr),))
-    leaves = [Loop("k", LEAF)]
+        columns = (
+            NestLoop("m", tall, "parallel"),
+            NestLoop("n", wide, "parallel"),
+            NestLoop("k", LEAF),
+        )
+        return _nest(columns, mr, [("right", 3)], (NestLoop("n", nr),))
+    leaves = [NestLoop("k", LEAF)]
     short_sums = 2 * LEAF if has_room() else LEAF  # which need no scratch beside the packed factors
     if turned and isinstance(left, Read) and _is_over(over.size, short_sums + 1):
-        leaves += [Loop("k", _STRIP)]
-    loops = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), *leaves, Loop("n", nr))
+        leaves += [NestLoop("k", _STRIP)]
+    loops = (
+        NestLoop("m", tall, "parallel"),
+        NestLoop("n", wide, "parallel"),
+        *leaves,
+        NestLoop("n", nr),
+    )
     inner = len(loops) - 1
     return _nest(loops, mr, ([("left", inner)] if stages_left else []) + [("right", inner + 1)])
 
@@ -151,13 +160,16 @@ def _batch(head: Stage) -> Size:
 
 
 def _nest(
-    loops: tuple[Loop, ...], mr: int, staged: list[tuple[str, int]], inner: tuple[Loop, ...] = ()
+    loops: tuple[NestLoop, ...],
+    mr: int,
+    staged: list[tuple[str, int]],
+    inner: tuple[NestLoop, ...] = (),
 ) -> Nest:
     """Loops around the rows of a block of registers, and others (leaves of its sums, or panels) between
     rows and block.
     """
-    block = (Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
-    return Nest((*loops, Loop("m", mr), *inner, *block), tuple(staged))
+    block = (NestLoop("k", 1), NestLoop("m", 1, "unroll"), NestLoop("n", LANES, "vector"))
+    return Nest((*loops, NestLoop("m", mr), *inner, *block), tuple(staged))
 
 
 def _panels(k: Size, nr: int, bits: int) -> int:
@@ -182,8 +194,8 @@ def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
         least = min(_SHORT_RUN, -(-sizes.n // expected_threads()))
         run = max(min(run, -(-sizes.n // (_PAIR * expected_threads()))), least)
     run = max(run // nr, 1) * nr
-    loops = (Loop("m", mr, "parallel"), Loop("n", run, "parallel"), Loop("k", LEAF))
-    return _nest((*loops, Loop("k", _LINES), Loop("n", nr)), mr, [])
+    loops = (NestLoop("m", mr, "parallel"), NestLoop("n", run, "parallel"), NestLoop("k", LEAF))
+    return _nest((*loops, NestLoop("k", _LINES), NestLoop("n", nr)), mr, [])
 
 
 def _of_few_rows_turned(head: Stage, mr: int, nr: int, stages_left: bool) -> Nest:
@@ -193,9 +205,9 @@ def _of_few_rows_turned(head: Stage, mr: int, nr: int, stages_left: bool) -> Nes
     (over,) = head.reduced
     far = _is_over(over.size, _FAR * 8 // head.dtype.bits)
     wide, strip = (LANES, _SHORT // 2) if far else (nr, _SHORT)
-    loops = (Loop("m", mr, "parallel"), Loop("n", wide, "parallel"))
+    loops = (NestLoop("m", mr, "parallel"), NestLoop("n", wide, "parallel"))
     staged = [("left", 4)] if stages_left else []
-    return _nest((*loops, Loop("k", LEAF), Loop("k", strip)), mr, [*staged, ("right", 4)])
+    return _nest((*loops, NestLoop("k", LEAF), NestLoop("k", strip)), mr, [*staged, ("right", 4)])
 
 
 def _fitting(most: int, size: Size) -> int:
@@ -277,21 +289,21 @@ def _even(m: int, tall: int, mr: int) -> int:
 
 def _of_rows(kernel: Kernel) -> Nest:
     rows, stages = kernel.rows, kernel.stages
-    loops = [Loop(f"r{i}", 1, "parallel") for i in range(rows)]
+    loops = [NestLoop(f"r{i}", 1, "parallel") for i in range(rows)]
     if not any(s.axes[rows:] or s.reduced for s in stages):
         return Nest(tuple(loops))
     if has_few_rows(kernel):
         loops += _shared_columns(kernel)
     chains = [s for s in stages if folds_chains(s, rows)]
-    loops += [Loop("c", _chains(kernel))] if chains else []
+    loops += [NestLoop("c", _chains(kernel))] if chains else []
     plain = any(s.axes[rows:] and not s.combine for s in stages)
-    loops += [Loop("c", block(f32)[1])] if plain else []
+    loops += [NestLoop("c", block(f32)[1])] if plain else []
     lanes = any(folds_lanes(s, rows) for s in stages)
-    loops += [Loop("l", _STREAMS if plain else _streams(stages), "unroll")] if lanes else []
+    loops += [NestLoop("l", _STREAMS if plain else _streams(stages), "unroll")] if lanes else []
     if _waits(kernel):
-        last = Loop(f"r{rows - 1}", 1, "unroll")
+        last = NestLoop(f"r{rows - 1}", 1, "unroll")
         loops = [replace(x, step=_TOGETHER) if x.axis == last.axis else x for x in loops] + [last]
-    return Nest((*loops, Loop("c", LANES, "vector")))
+    return Nest((*loops, NestLoop("c", LANES, "vector")))
 
 
 def _waits(kernel: Kernel) -> bool:
@@ -315,7 +327,7 @@ def _streams(stages: tuple[Stage, ...]) -> int:
     return _MORE_STREAMS if many else _STREAMS
 
 
-def _shared_columns(kernel: Kernel) -> list[Loop]:
+def _shared_columns(kernel: Kernel) -> list[NestLoop]:
     """What instances share beside the rows: columns, and subtrees of long folds."""
     rows, folds = kernel.rows, [s for s in kernel.stages if s.combine]
     columns, leaves = [], []
@@ -327,7 +339,9 @@ def _shared_columns(kernel: Kernel) -> list[Loop]:
             columns = [_LANE_LEAVES * LEAF if kernel.order == LAW else _share(kernel)]
         if any(_is_long(s, rows) for s in folds if folds_chains(s, rows)):
             leaves = [_CHAIN_LEAVES * LEAF]
-    return [Loop("c", n, "parallel") for n in columns] + [Loop("k", n, "parallel") for n in leaves]
+    return [NestLoop("c", n, "parallel") for n in columns] + [
+        NestLoop("k", n, "parallel") for n in leaves
+    ]
 
 
 def _chains(kernel: Kernel) -> int:

@@ -98,7 +98,7 @@ def _host(
     params = substitute_params(n.params, sizes)
     if n.regions:
         assert n.op.numpy is not None, n
-        regions = tuple(_Region(r, sizes) for r in n.regions)
+        regions = tuple(_InterpretedRegion(r, sizes) for r in n.regions)
         run: Callable[..., Any] = partial(n.op.numpy, regions=regions, **params)
     else:
         run = host_kernel(n.op, types, outs, params)
@@ -106,7 +106,7 @@ def _host(
     return dict(zip(step.results, made if n.op.multiple else (made,), strict=True))
 
 
-class _Region:
+class _InterpretedRegion:
     """A region as a program, at the sizes of a call."""
 
     def __init__(self, g: Graph, sizes: Mapping[str, int]):

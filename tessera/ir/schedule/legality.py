@@ -12,7 +12,7 @@ from tessera.core.errors import ScheduleError
 from tessera.core.folds import LANES, LEAF
 from tessera.ir.schedule.ir import ANY, Kernel
 from tessera.ir.schedule.matrix import REGISTERS, SIDE, grain, is_matrix, reads_rows
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import (
     by_pass,
     folds_chains,
@@ -102,7 +102,7 @@ class _Check:
             if x.axis in self.rows:
                 self.fail(x, f"a loop over rows stands outside of {serial[inner]}; reorder")
 
-    def check_together(self, x: Loop) -> None:
+    def check_together(self, x: NestLoop) -> None:
         """Rows that go through passes together: those of an instance, always as many."""
         size = self.k.stages[0].axes[self.k.rows - 1].size
         steps = self.nest.steps(x.axis)
@@ -134,7 +134,7 @@ class _Check:
         if serial and not self.nest.steps("c", "vector"):
             self.fail(self.nest, f"columns lie along vectors; end with vector c:{LANES}")
 
-    def check_column(self, x: Loop) -> None:
+    def check_column(self, x: NestLoop) -> None:
         if x.kind == "unroll":
             self.fail(x, "columns lie along vectors; use a serial loop of a larger step")
         if x.kind == "serial" and x.step > _MOST:
@@ -146,16 +146,16 @@ class _Check:
                 self.fail(x, "stages have columns of several sizes, which cannot be shared")
             self.check_leaves(x)
 
-    def check_shared_fold(self, x: Loop) -> None:
+    def check_shared_fold(self, x: NestLoop) -> None:
         if x.kind != "parallel":
             self.fail(x, "columns are folded leaf by leaf; leave this loop out or share it")
         self.check_leaves(x)
 
-    def check_streams(self, x: Loop) -> None:
+    def check_streams(self, x: NestLoop) -> None:
         if x.kind != "unroll" or x.step > _STREAMS:
             self.fail(x, f"leaves are folded side by side; use unroll l:1 to unroll l:{_STREAMS}")
 
-    def check_leaves(self, x: Loop) -> None:
+    def check_leaves(self, x: NestLoop) -> None:
         """A fold that instances share: each takes a subtree of leaves."""
         leaves = x.step // LEAF
         subtrees = self.k.order == ANY or not leaves & (leaves - 1)

@@ -82,7 +82,7 @@ def lower(g: Graph, cheap: int = _CHEAP) -> Program:
 
 def fuse(g: Graph, cheap: int = _CHEAP) -> Program:
     """The program of such a graph, none of whose contractions are fused yet."""
-    return _Lowering(g, cheap).program()
+    return _GraphLowering(g, cheap).program()
 
 
 def fuse_for_gpu(g: Graph) -> Program:
@@ -106,12 +106,12 @@ def _numbers_first(g: Graph) -> list[Node]:
 
 def names_of(g: Graph, on_gpu: bool = False) -> dict[Value, str]:
     """The stage or buffer of each value that exists on its own; others are computed by their readers."""
-    lowering = _Lowering(g, CHEAP_ON_GPU if on_gpu else _CHEAP)
+    lowering = _GraphLowering(g, CHEAP_ON_GPU if on_gpu else _CHEAP)
     lowering.program()
     return lowering.names
 
 
-class _Lowering(Questions):
+class _GraphLowering(Questions):
     def __init__(self, g: Graph, cheap: int = _CHEAP):
         super().__init__(g)
         self.cheap = cheap

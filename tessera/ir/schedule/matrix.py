@@ -20,7 +20,7 @@ from tessera.core.matrix_units import matrix_units
 from tessera.core.processor import expected_threads, near_bytes
 from tessera.ir.schedule.factors import axes_of, factors, lies_along
 from tessera.ir.schedule.ir import ANY, Cast, Kernel, Read
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 
 SIDE = 16  # rows, columns and words of a register
 REGISTERS = 8
@@ -119,11 +119,11 @@ def _nest(kernel: Kernel, instance: tuple[int, int], block: tuple[int, int], dee
     (tall, wide), (high, broad), step = instance, block, grain(kernel)
     strip = deep * step // 64
     (over,) = kernel.stages[0].reduced
-    strips = (Loop("k", strip),) if not _is_below(over.size, 2 * strip + 1) else ()
-    loops = (Loop("m", tall, "parallel"), Loop("n", wide, "parallel"), *strips)
-    inner = (Loop("n", broad), Loop("m", high), Loop("k", step))
+    strips = (NestLoop("k", strip),) if not _is_below(over.size, 2 * strip + 1) else ()
+    loops = (NestLoop("m", tall, "parallel"), NestLoop("n", wide, "parallel"), *strips)
+    inner = (NestLoop("n", broad), NestLoop("m", high), NestLoop("k", step))
     at = len(loops)
-    end = (Loop("m", SIDE, "unroll"), Loop("n", LANES, "vector"))
+    end = (NestLoop("m", SIDE, "unroll"), NestLoop("n", LANES, "vector"))
     left = () if not strips and reads_rows(kernel, high) else (("left", at),)
     return Nest((*loops, *inner, *end), (*left, ("right", at)))
 

@@ -28,7 +28,7 @@ LINE = 64  # bytes at whose multiples a buffer of the arena begins
 
 
 @dataclass(frozen=True)
-class Access:
+class StepAccess:
     """What a step does with buffers."""
 
     name: str
@@ -73,7 +73,7 @@ class MemoryPlan(Plotted):
 
     program: str
     storages: tuple[Storage, ...]
-    steps: tuple[Access, ...]
+    steps: tuple[StepAccess, ...]
     types: Mapping[str, TensorType]
     arena: int
 
@@ -153,7 +153,7 @@ def numbered(plan: MemoryPlan, inputs: Sequence[str]) -> Cells:
 def plan_memory(
     program: str,
     types: Mapping[str, TensorType],
-    steps: Sequence[Access],
+    steps: Sequence[StepAccess],
     inputs: Sequence[str],
     outputs: Sequence[str],
     views: Mapping[str, View],
@@ -196,7 +196,7 @@ def _place(order: Sequence[Storage], results: Sequence[Storage]) -> int:
 
 def _storages(
     types: Mapping[str, TensorType],
-    steps: Sequence[Access],
+    steps: Sequence[StepAccess],
     inputs: Sequence[str],
     outputs: Sequence[str],
     views: Mapping[str, View],
@@ -228,7 +228,7 @@ def _storages(
 
 
 def _last_uses(
-    steps: Sequence[Access], outputs: Sequence[str], views: Mapping[str, View]
+    steps: Sequence[StepAccess], outputs: Sequence[str], views: Mapping[str, View]
 ) -> dict[str, int]:
     """The last step that reads or writes each buffer, itself or through a view."""
     last: dict[str, int] = {}
@@ -241,7 +241,7 @@ def _last_uses(
 
 
 def _vacated(
-    w: str, size: int, i: int, step: Access, made: Mapping[str, Storage],
+    w: str, size: int, i: int, step: StepAccess, made: Mapping[str, Storage],
     views: Mapping[str, View], donated: frozenset[str], types: Mapping[str, TensorType],
 ) -> Storage | None:  # fmt: skip
     """The memory of an operand that dies at step i and that the result w may take."""

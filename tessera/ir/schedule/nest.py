@@ -35,7 +35,7 @@ _STAGE = re.compile(r"stage (\w+) at (\d+)")
 
 
 @dataclass(frozen=True)
-class Loop:
+class NestLoop:
     """A loop over an axis, `step` points at a time."""
 
     axis: str
@@ -50,7 +50,7 @@ class Loop:
 class Nest:
     """Loops, outermost first, and the factors that are copied to scratch, before which loop."""
 
-    loops: tuple[Loop, ...]
+    loops: tuple[NestLoop, ...]
     staged: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ def parse_nest(text: str) -> Nest:
         if found is None:
             raise ScheduleError(f"nest: {part!r} is no loop, expected one like 'parallel m:64'")
         kind, axis, step = found.groups()
-        loops.append(Loop(axis, int(step), kind or "serial"))
+        loops.append(NestLoop(axis, int(step), kind or "serial"))
     for part in rest:
         found = _STAGE.fullmatch(part)
         if found is None:
@@ -89,7 +89,7 @@ def parse_nest(text: str) -> Nest:
 
 def check(nest: Nest) -> None:
     """Raise ScheduleError unless the loops nest as they must."""
-    seen: dict[str, Loop] = {}
+    seen: dict[str, NestLoop] = {}
     ordered = ("parallel", "serial", "block")
     place = 0
     for i, x in enumerate(nest.loops):
@@ -114,7 +114,7 @@ def check(nest: Nest) -> None:
             raise ScheduleError(f"nest: {name} is staged at {i}, expected 0 to {len(nest.loops)}")
 
 
-def _check_step(x: Loop, outer: Loop | None) -> None:
+def _check_step(x: NestLoop, outer: NestLoop | None) -> None:
     if outer is not None and outer.step % x.step:
         raise ScheduleError(f"nest: {x} does not divide the blocks of {outer}")
     if x.axis == "k" and x.kind in _BLOCKS:
@@ -251,7 +251,7 @@ def _kind(nest: Nest, loop: int, kind: str) -> Nest:
     return replace(nest, loops=tuple(loops))
 
 
-def _at(nest: Nest, loop: int, name: str) -> Loop:
+def _at(nest: Nest, loop: int, name: str) -> NestLoop:
     if not 0 <= loop < len(nest.loops):
         raise ScheduleError(f"{name}: there is no loop {loop} in {nest}")
     return nest.loops[loop]
@@ -265,6 +265,6 @@ def _first(nest: Nest, kind: str) -> int:
     )
 
 
-def _insert(nest: Nest, place: int, x: Loop) -> Nest:
+def _insert(nest: Nest, place: int, x: NestLoop) -> Nest:
     loops = (*nest.loops[:place], x, *nest.loops[place:])
     return Nest(loops, tuple((n, i + 1 if i >= place else i) for n, i in nest.staged))

@@ -12,7 +12,7 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.legality import axes_of, is_legal, row_axes
 from tessera.ir.schedule.matrix import matrix_nests
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import folds_chains, folds_lanes, has_columns_alone
 
 _BLOCKS = ((6, 64), (8, 48), (4, 64), (12, 32), (4, 32), (1, 64))  # of registers
@@ -40,7 +40,7 @@ def nests(kernel: Kernel) -> Iterator[Nest]:
             yield nest
 
 
-_Draft = tuple[tuple[Loop, ...], tuple[tuple[str, int], ...]]
+_Draft = tuple[tuple[NestLoop, ...], tuple[tuple[str, int], ...]]
 
 
 def _contraction(kernel: Kernel) -> Iterator[_Draft]:
@@ -55,29 +55,31 @@ def _contraction(kernel: Kernel) -> Iterator[_Draft]:
                 yield _of_batch(f"b{kernel.rows - 1}", loops, staged)
 
 
-def _of_batch(axis: str, loops: tuple[Loop, ...], staged: tuple[tuple[str, int], ...]) -> _Draft:
+def _of_batch(
+    axis: str, loops: tuple[NestLoop, ...], staged: tuple[tuple[str, int], ...]
+) -> _Draft:
     """The same for several rows of the batch, one after another."""
     shared = sum(x.kind == "parallel" for x in loops)
-    outer, inner = Loop(axis, _BATCH, "parallel"), Loop(axis, 1)
+    outer, inner = NestLoop(axis, _BATCH, "parallel"), NestLoop(axis, 1)
     moved = tuple((name, at + 2) for name, at in staged)
     return (outer, *loops[:shared], inner, *loops[shared:]), moved
 
 
 def _blocked(mr: int, nr: int, m: Size, n: Size) -> Iterator[_Draft]:
     """Nests around one block of registers: how it is walked, and which factors are copied."""
-    end = (Loop("k", 1), Loop("m", 1, "unroll"), Loop("n", LANES, "vector"))
+    end = (NestLoop("k", 1), NestLoop("m", 1, "unroll"), NestLoop("n", LANES, "vector"))
     talls = [t for t in _TALL if _fits(t * mr, m, mr)]
     wides = [w for w in _WIDE if _fits(w * nr, n, nr)]
     for tall, wide in product(talls, wides):
-        rows, columns = Loop("m", tall * mr, "parallel"), Loop("n", wide * nr, "parallel")
-        leaf, block = Loop("k", LEAF), (Loop("n", nr), Loop("m", mr))
+        rows, columns = NestLoop("m", tall * mr, "parallel"), NestLoop("n", wide * nr, "parallel")
+        leaf, block = NestLoop("k", LEAF), (NestLoop("n", nr), NestLoop("m", mr))
         yield (rows, columns, leaf, *block, *end), (("right", 4),)
         yield (rows, columns, leaf, *block, *end), (("left", 3), ("right", 4))
         yield (columns, rows, leaf, *block, *end), (("right", 4),)
         yield (rows, columns, leaf, *block[::-1], *end), (("right", 3),)
         yield (rows, columns, leaf, *block[::-1], *end), ()
-        yield (rows, columns, leaf, Loop("k", 128), *block, *end), (("right", 5),)
-        yield (rows, columns, leaf, Loop("k", 8), *block, *end), ()
+        yield (rows, columns, leaf, NestLoop("k", 128), *block, *end), (("right", 5),)
+        yield (rows, columns, leaf, NestLoop("k", 8), *block, *end), ()
 
 
 def _rows(kernel: Kernel) -> Iterator[_Draft]:
@@ -86,15 +88,17 @@ def _rows(kernel: Kernel) -> Iterator[_Draft]:
     for order, each, (shared, chunk) in product(orders, _ROWS, _columns(kernel, "c" in axes)):
         if names and not _fits(each, kernel.stages[0].axes[kernel.rows - 1].size, 1):
             continue
-        outer = [Loop(r, each if r == names[-1] else 1, "parallel") for r in order]
-        inner = [Loop(names[-1], 1)] if each > 1 and names else []
+        outer = [NestLoop(r, each if r == names[-1] else 1, "parallel") for r in order]
+        inner = [NestLoop(names[-1], 1)] if each > 1 and names else []
         if names or each == 1:
             yield (*outer, *shared, *inner, *chunk), ()
         if names and chunk and each in _TOGETHER:
-            yield (*outer, *shared, *chunk[:-1], Loop(names[-1], 1, "unroll"), chunk[-1]), ()
+            yield (*outer, *shared, *chunk[:-1], NestLoop(names[-1], 1, "unroll"), chunk[-1]), ()
 
 
-def _columns(kernel: Kernel, present: bool) -> Iterator[tuple[tuple[Loop, ...], tuple[Loop, ...]]]:
+def _columns(
+    kernel: Kernel, present: bool
+) -> Iterator[tuple[tuple[NestLoop, ...], tuple[NestLoop, ...]]]:
     """What instances share of the columns, and how one of them walks through the rest."""
     if not present:
         yield (), ()
@@ -103,29 +107,29 @@ def _columns(kernel: Kernel, present: bool) -> Iterator[tuple[tuple[Loop, ...], 
     chains = [s for s in stages if folds_chains(s, rows)]
     lanes = any(folds_lanes(s, rows) for s in stages)
     plain = any(s.axes[rows:] for s in stages)
-    chunks: list[tuple[Loop, ...]] = [(Loop("c", w),) for w in _WIDTHS] if plain else [()]
+    chunks: list[tuple[NestLoop, ...]] = [(NestLoop("c", w),) for w in _WIDTHS] if plain else [()]
     if chains and len(chains) < len(stages):
-        chunks += [(Loop("c", w), Loop("c", 64)) for w in _WIDTHS if w > 64]
+        chunks += [(NestLoop("c", w), NestLoop("c", 64)) for w in _WIDTHS if w > 64]
     long = lanes and _fits(2 * LEAF, _longest(kernel), 1)
-    streams: list[tuple[Loop, ...]] = (
-        [(Loop("l", n, "unroll"),) for n in _STREAMS] if long else [()]
+    streams: list[tuple[NestLoop, ...]] = (
+        [(NestLoop("l", n, "unroll"),) for n in _STREAMS] if long else [()]
     )
-    vector = Loop("c", LANES, "vector")
+    vector = NestLoop("c", LANES, "vector")
     for shared, chunk, stream in product(_sharings(kernel, lanes, bool(chains)), chunks, streams):
         yield shared, (*chunk, *stream, vector)
 
 
-def _sharings(kernel: Kernel, lanes: bool, chains: bool) -> list[tuple[Loop, ...]]:
+def _sharings(kernel: Kernel, lanes: bool, chains: bool) -> list[tuple[NestLoop, ...]]:
     """Loops over columns and over what is folded for them that instances may share."""
-    found: list[tuple[Loop, ...]] = [()]
+    found: list[tuple[NestLoop, ...]] = [()]
     leaves = [LEAF * n for n in _LEAVES if _fits(LEAF * n, _longest(kernel), 1)]
     if has_columns_alone(kernel):
         size = kernel.stages[0].axes[-1].size
-        found += [(Loop("c", n, "parallel"),) for n in _SHARED if _fits(n, size, 1)]
+        found += [(NestLoop("c", n, "parallel"),) for n in _SHARED if _fits(n, size, 1)]
     if lanes and len(leaves) > 1:
-        found += [(Loop("c", n, "parallel"),) for n in leaves]
+        found += [(NestLoop("c", n, "parallel"),) for n in leaves]
     if chains and len(leaves) > 1:
-        found += [(*first, Loop("k", n, "parallel")) for first in found for n in leaves]
+        found += [(*first, NestLoop("k", n, "parallel")) for first in found for n in leaves]
     return found
 
 

@@ -41,10 +41,10 @@ _SPACE = re.compile(r" *")
 
 def parse_stage(text: str, types: Mapping[str, TensorType]) -> Stage:
     """The stage that a line describes, which reads tensors of these types."""
-    return _Line(text, types).stage()
+    return _StageCursor(text, types).stage()
 
 
-class _Line:
+class _StageCursor:
     """A cursor over the text of a stage."""
 
     def __init__(self, text: str, types: Mapping[str, TensorType]):

@@ -22,7 +22,7 @@ from tessera.ir.schedule.factors import read_of
 from tessera.ir.schedule.ir import Axis, Stage
 from tessera.ir.tile import prefetch
 from tessera.ir.tile.ir import Memory, Tile
-from tessera.ir.tile.nest_cursor import Place, Span
+from tessera.ir.tile.nest_cursor import NestCursor, PointRange
 from tessera.ir.tile.reading import Reading
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
@@ -44,7 +44,7 @@ class Chains(Reading):
     leaf: int
     nr: int
 
-    def chain(self, at: Place, first: Tile, height: int) -> Tile:
+    def chain(self, at: NestCursor, first: Tile, height: int) -> Tile:
         """The products of a block added to what it begins with, in ascending k."""
         begin = [first]
         if self.parts.biased:
@@ -58,7 +58,7 @@ class Chains(Reading):
             sums = list(one.results)
         return self.b.apply("sub", *sums) if self.parts.biased else sums[0]
 
-    def turns(self, at: Place, count: Size, height: int, begin: list[Tile]) -> list[Tile]:
+    def turns(self, at: NestCursor, count: Size, height: int, begin: list[Tile]) -> list[Tile]:
         """So many turns that ask for the pieces of a block: a loop for each row, or one for all.
 
         Blocks whose turns are single words are few: a second loop would take longer to compile than it saves.
@@ -67,7 +67,7 @@ class Chains(Reading):
         known = [n // each for n in self.lengths(at)]
         across = prefetch.turns_of_row(height, self.nr, known)
         if across == 1 or each == 1:
-            least = min(known, default=self.groups(Span(0, at.k.most, 0)) // each)
+            least = min(known, default=self.groups(PointRange(0, at.k.most, 0)) // each)
             pieces = prefetch.pieces(height, self.nr, least)
             with self.b.loop(0, count, 1, begin) as turn:
                 self.ask(at, pieces.of_turn(turn.variable))
@@ -77,7 +77,7 @@ class Chains(Reading):
         with self.b.loop(0, count // across, 1, begin) as row:
             line = smaller(row.variable, height - 1)
             with self.b.loop(0, across, 1, list(row.carried)) as turn:
-                piece = prefetch.Piece(line, turn.variable * wide, 1, wide)
+                piece = prefetch.BlockPart(line, turn.variable * wide, 1, wide)
                 self.ask(at, piece)
                 self.ask_next(at, piece, height)
                 number = row.variable * across + turn.variable
@@ -85,7 +85,7 @@ class Chains(Reading):
             row.carry(*turn.results)
         return list(row.results)
 
-    def lengths(self, at: Place) -> list[int]:
+    def lengths(self, at: NestCursor) -> list[int]:
         """How many words the k of a place may have, if that is known: those of a leaf, or of the last one."""
         count, size, kept = self.groups(at.k), self.over.size, at.leaves
         if isinstance(count, int):
@@ -93,24 +93,24 @@ class Chains(Reading):
         if kept is None or kept.begun or self.k.seen or not isinstance(size, int):
             return []
         ends = [k for k in (self.leaf, size % self.leaf) if k]
-        return [n for k in ends if isinstance(n := self.groups(Span(0, k, k)), int)]
+        return [n for k in ends if isinstance(n := self.groups(PointRange(0, k, k)), int)]
 
-    def add_turn(self, at: Place, turn: Size, height: int, sums: list[Tile]) -> list[Tile]:
+    def add_turn(self, at: NestCursor, turn: Size, height: int, sums: list[Tile]) -> list[Tile]:
         """The products of the words of a turn added to sums."""
         each = self.words_of_turn(at, height)
         for i in range(each):
             sums = self.add_products(at, turn * each + i, height, sums)
         return sums
 
-    def words_of_turn(self, at: Place, height: int) -> int:
+    def words_of_turn(self, at: NestCursor, height: int) -> int:
         """How many words of k a turn of the loop takes: many of what is packed, in the usual blocks."""
-        most = self.groups(Span(0, at.k.most, 0))
+        most = self.groups(PointRange(0, at.k.most, 0))
         short = isinstance(most, int) and most < _TURN
         packed = at.right is not None and at.right.filled
         many = height * self.nr * self.head.dtype.bits >= 8 * _MANY
         return _TURN if packed and many and height == self.high and not short else 1
 
-    def add_products(self, at: Place, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
+    def add_products(self, at: NestCursor, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
         """The products of one word of k added to sums."""
         k = word * self.parts.count + at.k.start
         a = self.left_column(at, at.m.start, k, height)
@@ -121,7 +121,7 @@ class Chains(Reading):
             made.append(self.multiply_add(bias, b, sums[1]))
         return made
 
-    def ask(self, at: Place, piece: prefetch.Piece) -> None:
+    def ask(self, at: NestCursor, piece: prefetch.BlockPart) -> None:
         """Ask for a piece of what a block is finished with.
 
         Before the last leaf that is always one of the first row: a jump would cost more.
@@ -134,7 +134,7 @@ class Chains(Reading):
         for x in prefetch.asks(self.k, self.memory, self.out, env):
             x.piece(self.b, piece, far=True)
 
-    def ask_next(self, at: Place, piece: prefetch.Piece, height: int) -> None:
+    def ask_next(self, at: NestCursor, piece: prefetch.BlockPart, height: int) -> None:
         """Ask for a piece of the rows of the left factor that the next block begins with.
 
         Where they go on the processor foresees itself, but not that other rows follow.
@@ -148,7 +148,7 @@ class Chains(Reading):
             extent = (*(1 for _ in place[1:]), piece.columns)
             self.b.prefetch(self.memory[r.source], place, extent, far=True)
 
-    def groups(self, k: Span) -> Size:
+    def groups(self, k: PointRange) -> Size:
         """How many words of factors along k there are."""
         count = self.parts.count
         return (k.stop - k.start + count - 1) // count
@@ -160,7 +160,7 @@ class Chains(Reading):
             return self.b.apply("fma", a, b, total)
         return self.b.apply("add", total, self.b.apply("mul", a, b))
 
-    def left_column(self, at: Place, m: Size, k: Size, height: int) -> Tile:
+    def left_column(self, at: NestCursor, m: Size, k: Size, height: int) -> Tile:
         p = at.left
         if p is None:
             return self.words(self.left, self.m, m, height, k, False, vector=False)
@@ -169,7 +169,7 @@ class Chains(Reading):
         place = (block, (k - p.k) // self.parts.count, 0 if whole else inside)
         return self.b.load(p.memory, place, (1, 1, height), axes=(2, 1))
 
-    def right_row(self, at: Place, n: Size, k: Size) -> Tile:
+    def right_row(self, at: NestCursor, n: Size, k: Size) -> Tile:
         p = at.right
         if p is None:
             self.ask_for(self.right, self.n, n, k)

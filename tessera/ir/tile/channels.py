@@ -15,7 +15,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.windows import (
     ACCUMULATORS,
     ENOUGH,
-    Problem,
+    ConvolutionProblem,
     Seen,
     join,
     leaf_spans,
@@ -32,7 +32,7 @@ class Channels:
     The outputs of an instance are numbered through: whole images, or rows of one image.
     """
 
-    def __init__(self, p: Problem, width: int):
+    def __init__(self, p: ConvolutionProblem, width: int):
         self.p, self.width, self.b = p, width, Builder("conv")
         self.panels = -(-p.made // width)
         self.taps = p.channels * product(p.window)
@@ -140,7 +140,7 @@ class Channels:
             )  # fmt: skip
 
 
-def share(p: Problem, panels: int) -> tuple[int, int]:
+def share(p: ConvolutionProblem, panels: int) -> tuple[int, int]:
     """Images and rows of outputs of an instance: enough to use weights often, few enough to share."""
     z, y, x = p.counts
     if not isinstance(x, int) or not isinstance(y, int):

@@ -15,7 +15,7 @@ from tessera.core.dims import Size, bounds, substitute, symbol
 from tessera.core.errors import VerifyError
 from tessera.core.prove import refute
 from tessera.ir.tile.ir import Kernel, Memory
-from tessera.ir.tile.scope import Access, Walk
+from tessera.ir.tile.scope import Access, AccessWalk
 
 
 class Clash(NamedTuple):
@@ -39,7 +39,7 @@ def verify_shares(kernel: Kernel, shares: tuple[tuple[int, int], ...]) -> None:
 
 def clashes(kernel: Kernel, operand: Memory, result: Memory) -> Iterator[Clash]:
     """The loads of an operand that are not proved to come before the stores of their elements."""
-    found = list(enumerate(Walk(kernel).accesses()))
+    found = list(enumerate(AccessWalk(kernel).accesses()))
     grid = [name for name, n in kernel.grid if n != 1]
     for i, load in found:
         for j, store in found:

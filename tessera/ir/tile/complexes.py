@@ -14,7 +14,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.number import Number, numbers_of
+from tessera.ir.tile.number import TileNumber, numbers_of
 
 _BLOCK = 4096  # elements of an instance
 _WIDTH = 32
@@ -73,7 +73,7 @@ class _Map:
         both = self.b.load(room, (0, 0), (2, _WIDTH))
         self.b.store(self.out, both, (at, 0), (_WIDTH, 2), axes=(1, 0), masked=masked)
 
-    def tile(self, part: Number | None) -> Tile:
+    def tile(self, part: TileNumber | None) -> Tile:
         if part is None:
             return self.b.full(self.out.type.dtype, (_WIDTH,), 0.0)
         return part.tile

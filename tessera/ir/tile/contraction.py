@@ -22,21 +22,21 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 from tessera.ir.tile.chains import Chains
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.narrow import Parts, parts_of
+from tessera.ir.tile.narrow import WordParts, parts_of
 from tessera.ir.tile.nest_cursor import (
-    Leaves,
-    Packed,
-    Place,
-    Span,
+    LeafSums,
+    NestCursor,
+    PackedFactor,
+    PointRange,
     copied,
     copies_rows,
     leaves_of,
     with_rows,
 )
-from tessera.ir.tile.positions import Line, counts_along, moves_by_one
+from tessera.ir.tile.positions import ColumnLine, counts_along, moves_by_one
 
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
@@ -68,7 +68,7 @@ class Contraction(Chains):
         self.nest, self.leaf = leaves_of(with_rows(nest), kernel.order, self.over.size)
         self.left, self.right = factors(self.head)
         words = parts_of(self.left, self.right, self.over, memory, self.nest)
-        self.parts = Parts() if kernel.seen else words
+        self.parts = WordParts() if kernel.seen else words
         self.mr, self.nr = (self.nest.steps(a, "parallel", "serial")[-1] for a in "mn")
         self.high = self.mr
         serial = [i for i, x in enumerate(self.nest.loops) if x.kind == "serial"]
@@ -83,13 +83,13 @@ class Contraction(Chains):
         for name, a in self.batch.items():
             if not self.nest.steps(name):
                 self.env[a.name] = self.b.program(a.size)
-        m, n, k = (Span(0, a.size, a.size) for a in (self.m, self.n, self.over))
-        self.walk(0, Place(m, n, k))
+        m, n, k = (PointRange(0, a.size, a.size) for a in (self.m, self.n, self.over))
+        self.walk(0, NestCursor(m, n, k))
         return self.b.finish()
 
     # Loops
 
-    def walk(self, i: int, at: Place) -> None:
+    def walk(self, i: int, at: NestCursor) -> None:
         """The loops from the i-th on, and what is staged before them."""
         for name, where in self.nest.staged:
             if where == i:
@@ -111,7 +111,7 @@ class Contraction(Chains):
             with self.b.loop(span.start, span.stop, x.step) as loop:
                 self.walk(i + 1, self.narrowed(at, x, loop.variable))
 
-    def packs_on_the_way(self, name: str, i: int, at: Place) -> bool:
+    def packs_on_the_way(self, name: str, i: int, at: NestCursor) -> bool:
         """Whether the first block of rows can pack the right factor while it reads it.
 
         There must be such a block in every instance, and it must read all that later ones do.
@@ -124,7 +124,7 @@ class Contraction(Chains):
         whole = n % self.nr == 0 and (m % most or most) >= self.mr
         return name == "right" and i == self.lowest and plain and whole and has_room()
 
-    def walk_batch(self, i: int, x: Loop, at: Place) -> None:
+    def walk_batch(self, i: int, x: NestLoop, at: NestCursor) -> None:
         """A loop over rows of the batch: shared among instances, or inside one."""
         a = self.batch[x.axis]
         if x.kind == "parallel" and x.step == 1:
@@ -139,7 +139,7 @@ class Contraction(Chains):
             return
         self.walk(i + 1, at)
 
-    def program(self, x: Loop, at: Place) -> Size:
+    def program(self, x: NestLoop, at: NestCursor) -> Size:
         """A grid axis: where this instance begins."""
         span = at.m if x.axis == "m" else at.n
         if isinstance(span.most, int) and 0 < span.most <= x.step:
@@ -147,21 +147,21 @@ class Contraction(Chains):
         number: Size = self.b.program((span.stop - span.start + x.step - 1) // x.step)
         return number * x.step + span.start
 
-    def narrowed(self, at: Place, x: Loop, start: Size) -> Place:
+    def narrowed(self, at: NestCursor, x: NestLoop, start: Size) -> NestCursor:
         """The place inside a loop."""
         span = at.m if x.axis == "m" else at.n
         if isinstance(span.most, int) and span.most <= x.step:
             return at
         whole = isinstance(span.most, int) and span.most % x.step == 0 and span.start == 0
         stop = start + x.step if whole else smaller(start + x.step, span.stop)
-        inner = Span(start, stop, x.step)
+        inner = PointRange(start, stop, x.step)
         return replace(at, m=inner) if x.axis == "m" else replace(at, n=inner)
 
-    def walk_rows(self, i: int, at: Place) -> None:
+    def walk_rows(self, i: int, at: NestCursor) -> None:
         """The innermost loop over m: whole blocks, then lower ones for the rows that are left."""
         start = at.m.start
         if at.right is not None and not at.right.filled:
-            self.walk(i + 1, replace(at, m=Span(start, start + self.mr, self.mr)))
+            self.walk(i + 1, replace(at, m=PointRange(start, start + self.mr, self.mr)))
             start += self.mr
             rest = replace(at.m, start=start, most=at.m.most - self.mr)
             at = replace(at, m=rest, right=replace(at.right, filled=True))
@@ -173,7 +173,7 @@ class Contraction(Chains):
             stop = (at.m.stop - start) // height * height + start
             with self.b.loop(start, stop, height) as rows:
                 v = rows.variable
-                inner = replace(at, m=Span(v, v + height, height))
+                inner = replace(at, m=PointRange(v, v + height, height))
                 mr, self.mr = self.mr, height
                 self.walk(i + 1, inner)
                 self.mr = mr
@@ -181,7 +181,7 @@ class Contraction(Chains):
             if isinstance(start, int) and start == at.m.stop:
                 return
 
-    def walk_k(self, i: int, x: Loop, at: Place) -> None:
+    def walk_k(self, i: int, x: NestLoop, at: NestCursor) -> None:
         """A loop over k: leaves, strips of a leaf whose sums wait in scratch, or single points."""
         one = isinstance(self.over.size, int) and self.over.size <= self.leaf
         strips = [y.axis == "k" and 1 < y.step < self.leaf for y in self.nest.loops[i:]]
@@ -194,7 +194,7 @@ class Contraction(Chains):
         else:
             self.walk(i + 1, at)
 
-    def counting(self, at: Place, k: Span) -> Span:
+    def counting(self, at: NestCursor, k: PointRange) -> PointRange:
         """The k that count for the points of this place: both factors are other than 0."""
         for x in self.k.seen:
             own = at.m if x.axis == "m" else at.n
@@ -204,7 +204,7 @@ class Contraction(Chains):
                 k = replace(k, stop=larger(smaller(k.stop, own.stop + x.offset), k.start))
         return k
 
-    def walk_leaves(self, i: int, at: Place) -> None:
+    def walk_leaves(self, i: int, at: NestCursor) -> None:
         """Leaf by leaf: their sums are kept in scratch, joined and finished."""
         size = at.k.stop
         count, room = (larger((x + self.leaf - 1) // self.leaf, 1) for x in (size, at.k.most))
@@ -216,8 +216,8 @@ class Contraction(Chains):
             first = leaf.variable * self.leaf
             even = isinstance(size, int) and size > 0 and size % self.leaf == 0
             last = first + self.leaf if even else smaller(first + self.leaf, size)
-            span = self.counting(at, Span(first, last, self.leaf))
-            leaves = Leaves(kept, at.m.start, at.n.start, leaf.variable, joined=joined)
+            span = self.counting(at, PointRange(first, last, self.leaf))
+            leaves = LeafSums(kept, at.m.start, at.n.start, leaf.variable, joined=joined)
             self.walk(i, replace(at, k=span, leaves=leaves))
         if not joined:
             self.join(kept, count, room, at)
@@ -233,7 +233,7 @@ class Contraction(Chains):
         few = isinstance(count, int) and 1 < count <= _JOINED and not strips
         return count if few and has_room() else 0  # type: ignore[return-value]
 
-    def walk_strips(self, i: int, x: Loop, at: Place) -> None:
+    def walk_strips(self, i: int, x: NestLoop, at: NestCursor) -> None:
         """Strips of a leaf: the chain of a point goes on where the strip before left it."""
         kept = at.leaves
         assert kept is not None
@@ -250,10 +250,10 @@ class Contraction(Chains):
             self.b.store(kept.memory, zero, place, (1, 1, self.nr), axes=(1, 2))
         with self.b.loop(at.k.start, at.k.stop, x.step) as strip:
             v = strip.variable
-            span = Span(v, smaller(v + x.step, at.k.stop), x.step)
+            span = PointRange(v, smaller(v + x.step, at.k.stop), x.step)
             self.walk(i + 1, replace(at, k=span, leaves=replace(kept, begun=True)))
 
-    def join(self, kept: Memory, count: Size, room: Size, at: Place) -> None:
+    def join(self, kept: Memory, count: Size, room: Size, at: NestCursor) -> None:
         """The leaves of every point as a tree, in the place of the first."""
         levels = (room - 1).bit_length() if isinstance(room, int) else LEVELS
         rows = at.m.stop - at.m.start
@@ -271,7 +271,7 @@ class Contraction(Chains):
                     total = self.b.apply("add", low, high)
                     self.b.store(kept, total, (i, r, c), (1, 1, self.nr), axes=(1, 2))
 
-    def finish_rows(self, kept: Memory, at: Place) -> None:
+    def finish_rows(self, kept: Memory, at: NestCursor) -> None:
         """The stages on the finished sums of a block, row by row."""
         with (
             self.b.loop(0, at.n.stop - at.n.start, self.nr) as column,
@@ -283,7 +283,7 @@ class Contraction(Chains):
 
     # Blocks
 
-    def block(self, at: Place, height: int) -> None:
+    def block(self, at: NestCursor, height: int) -> None:
         """One register block: the chain over the k of this place."""
         m, n = at.m.start, at.n.start
         kept, shape = at.leaves, (1, height, self.nr)
@@ -305,7 +305,9 @@ class Contraction(Chains):
         with self.b.loop(0, kept.last):
             self.finish_block(self.tree(kept, total, place, shape), m, n, height)
 
-    def tree(self, kept: Leaves, last: Tile, at: tuple[Size, ...], shape: tuple[int, ...]) -> Tile:
+    def tree(
+        self, kept: LeafSums, last: Tile, at: tuple[Size, ...], shape: tuple[int, ...]
+    ) -> Tile:
         """The leaves of a block that wait in scratch, and the last one, as a tree."""
         before = range(kept.joined - 1)
         sums = [self.b.load(kept.memory, (i, *at[1:]), shape, axes=(1, 2)) for i in before]
@@ -332,7 +334,7 @@ class Contraction(Chains):
 
     # Staging
 
-    def pack(self, name: str, at: Place, on_the_way: bool) -> Packed:
+    def pack(self, name: str, at: NestCursor, on_the_way: bool) -> PackedFactor:
         """A factor in scratch, in the order in which blocks read it and in the dtype of the sum."""
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
         span, width = (at.m, self.mr) if name == "left" else (at.n, self.nr)
@@ -342,7 +344,7 @@ class Contraction(Chains):
         count = (span.most + width - 1) // width
         deep = (at.k.most + self.parts.count - 1) // self.parts.count
         packed = self.b.alloc(self.head.dtype, (count, deep, width))
-        made = Packed(packed, span.start, at.k.start, width, filled=not on_the_way)
+        made = PackedFactor(packed, span.start, at.k.start, width, filled=not on_the_way)
         if on_the_way:
             return made
         # Rows that lie along the axis are read in whole vectors and lines, which may be several blocks.
@@ -363,7 +365,7 @@ class Contraction(Chains):
         return made
 
     def pack_block(
-        self, name: str, to: Packed, start: Size, at: Place, width: int, tail: bool
+        self, name: str, to: PackedFactor, start: Size, at: NestCursor, width: int, tail: bool
     ) -> None:
         """So many points of a factor's axis, all the k of this place."""
         t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
@@ -393,7 +395,7 @@ class Contraction(Chains):
                 )  # fmt: skip
 
     def turn(
-        self, t: schedule.Term, axis: Axis, to: Packed, place: tuple[Size, Size], k: Size
+        self, t: schedule.Term, axis: Axis, to: PackedFactor, place: tuple[Size, Size], k: Size
     ) -> None:
         """A block of 16 k of a factor that lies along k: rows become columns in registers."""
         block, start = place
@@ -462,8 +464,8 @@ class Contraction(Chains):
         at = substitute(x, {**self.env, self.m.name: m, self.n.name: n})
         return self.b.index(at, (1, self.nr if along else 1), 1 if along else None)
 
-    def line(self, m: Size, n: Size) -> Line:
-        return Line(self.b, self.n.name, n, self.nr, {**self.env, self.m.name: m})
+    def line(self, m: Size, n: Size) -> ColumnLine:
+        return ColumnLine(self.b, self.n.name, n, self.nr, {**self.env, self.m.name: m})
 
     def read(self, r: Read, values: Mapping[str, Tile], m: Size, n: Size) -> Tile:
         """A row of a tensor that a following stage reads, where it lies or where numbers say."""

@@ -20,14 +20,14 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.channels import Channels
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.windows import Problem, panel_width
+from tessera.ir.tile.windows import ConvolutionProblem, panel_width
 
 
 @dataclass(frozen=True)
-class Part:
+class PhasePart:
     """The convolution of one phase, and where its weights begin among the packed ones."""
 
-    problem: Problem
+    problem: ConvolutionProblem
     phases: tuple[Phase, ...]
     base: int
 
@@ -52,7 +52,7 @@ def lower_input(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
 
 def parts_of(
     ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any], more: int
-) -> list[Part]:
+) -> list[PhasePart]:
     """The phases of a derivative as convolutions of ct."""
     groups = p["groups"]
     window: Any = (*(1,) * more, *w.shape[2:])
@@ -64,18 +64,18 @@ def parts_of(
         "padding": (*zeros, *p["padding"]),
     }  # fmt: skip
     sizes = (*ones, *x.shape[2:])
-    parts: list[Part] = []
+    parts: list[PhasePart] = []
     base = 0
     for found in all_phases(window, filled):
         counts = tuple(a.count(n) for a, n in zip(found, sizes, strict=True))
         if any(n == 0 for n in counts) and parts:  # an axis shorter than the stride
             continue
-        problem = Problem(
+        problem = ConvolutionProblem(
             ct.shape[0], groups, into, made, (*ones, *ct.shape[2:]), tuple(a.size for a in found),
             counts, (1,) * MOST_AXES, tuple(a.dilation for a in found),
             tuple(a.low for a in found), ct.dtype,
         )  # fmt: skip
-        parts.append(Part(problem, found, base))
+        parts.append(PhasePart(problem, found, base))
         base += into * product(problem.window)
     return parts
 
@@ -83,7 +83,7 @@ def parts_of(
 class Inputs(Channels):
     """The kernel of all phases."""
 
-    def __init__(self, parts: Sequence[Part], sizes: tuple[Size, ...], width: int):
+    def __init__(self, parts: Sequence[PhasePart], sizes: tuple[Size, ...], width: int):
         super().__init__(parts[0].problem, width)
         self.parts, self.sizes = parts, sizes
         taps = max(sum(q.problem.channels * product(q.problem.window) for q in parts), 1)
@@ -124,7 +124,7 @@ class Inputs(Channels):
             )  # fmt: skip
 
 
-def pack_turned(parts: Sequence[Part], window: Sequence[Size], kernel: Channels) -> Kernel:
+def pack_turned(parts: Sequence[PhasePart], window: Sequence[Size], kernel: Channels) -> Kernel:
     """The kernel that packs weights by phases, turned round: (group, panel, o and place, channel)."""
     p, b, width = parts[0].problem, Builder("pack"), kernel.width
     shape = (p.groups, p.channels, p.made, *window)

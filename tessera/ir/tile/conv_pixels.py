@@ -16,7 +16,15 @@ from tessera.core.dims import Size, product, smaller
 from tessera.core.folds import LANES
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.windows import ACCUMULATORS, ENOUGH, Problem, join, leaf_spans, runs, walk
+from tessera.ir.tile.windows import (
+    ACCUMULATORS,
+    ENOUGH,
+    ConvolutionProblem,
+    join,
+    leaf_spans,
+    runs,
+    walk,
+)
 
 _WIDEST = 64  # outputs along x of a block
 _SEEN = 16 * 1024  # elements of x in scratch
@@ -25,7 +33,7 @@ _SEEN = 16 * 1024  # elements of x in scratch
 class Pixels:
     """The kernel whose vectors lie along the last spatial axis."""
 
-    def __init__(self, p: Problem):
+    def __init__(self, p: ConvolutionProblem):
         self.p, self.b = p, Builder("conv")
         x = p.counts[2]
         self.width = _WIDEST
@@ -166,7 +174,7 @@ class Pixels:
         self.b.store(self.y, value, at, (1, 1, 1, 1, 1, self.width), axes=(4, 5), masked=(5,))
 
 
-def suits_pixels(p: Problem, width: int) -> bool:
+def suits_pixels(p: ConvolutionProblem, width: int) -> bool:
     """Whether vectors along x leave fewer lanes idle than vectors along the out channels."""
     x = p.counts[2]
     if p.made >= LANES:

@@ -22,7 +22,7 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.windows import (
     ACCUMULATORS,
     ENOUGH,
-    Problem,
+    ConvolutionProblem,
     Seen,
     join,
     leaf_spans,
@@ -39,8 +39,8 @@ def lower_weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion
     """The kernels of the derivative: sums of leaves, then the tree over them."""
     x, ct = step.operands
     (w,) = step.results
-    p = Problem.of(types[x], types[w], types[ct], step.params)
-    kernel = Weights(p)
+    p = ConvolutionProblem.of(types[x], types[w], types[ct], step.params)
+    kernel = WeightSums(p)
     return Expansion(
         (
             Launch(kernel.kernel(), (x, ct), ("parts",)),
@@ -50,10 +50,10 @@ def lower_weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion
     )
 
 
-class Weights:
+class WeightSums:
     """The kernel that sums leaves: an instance has some channels, a panel of out channels, leaves."""
 
-    def __init__(self, p: Problem):
+    def __init__(self, p: ConvolutionProblem):
         self.p, self.b, self.width = p, Builder("conv_weights"), panel_width(p.made)
         self.leaves = ConvolutionLeaves.of((p.batch, *p.counts))
         cut, step = self.leaves.axis, self.leaves.step
@@ -205,7 +205,7 @@ def _ones(n: Size, bits: int) -> Size:
     return total
 
 
-def finish(p: Problem, parts: TensorType) -> Kernel:
+def finish(p: ConvolutionProblem, parts: TensorType) -> Kernel:
     """The kernel that joins subtrees and puts weights in their place."""
     b = Builder("conv_weights_join")
     pieces, groups, panels, rows, _ = parts.shape

@@ -19,14 +19,14 @@ from tessera.ir.tile.conv_pixels import Pixels, suits_pixels
 from tessera.ir.tile.conv_weights import lower_weights
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.windows import Problem, panel_width
+from tessera.ir.tile.windows import ConvolutionProblem, panel_width
 
 
 def lower_conv(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """The kernels of a convolution."""
     x, w = step.operands
     (y,) = step.results
-    p = Problem.of(types[x], types[w], types[y], step.params)
+    p = ConvolutionProblem.of(types[x], types[w], types[y], step.params)
     width = panel_width(p.made)
     if suits_pixels(p, width):
         return Expansion((Launch(Pixels(p).kernel(), (x, w), (y,)),))
@@ -40,7 +40,7 @@ def lower_conv(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     )
 
 
-def pack(p: Problem, width: int) -> Kernel:
+def pack(p: ConvolutionProblem, width: int) -> Kernel:
     """The kernel that packs weights: (group, panel, channel and place, out channel)."""
     b = Builder("pack")
     taps = p.channels * product(p.window)

@@ -27,7 +27,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import LAW, Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
-from tessera.ir.tile.number import Number, numbers_of
+from tessera.ir.tile.number import TileNumber, numbers_of
 
 LANES = 16
 
@@ -37,7 +37,7 @@ Lanes = tuple[Size, int]  # the first one and how many
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FftSchedule:
     """How transforms are laid out in scratch; no choice changes a bit."""
 
     lanes: int = LANES  # transforms of an instance
@@ -115,7 +115,7 @@ class Transform:
     inner: Size  # and after it
     dtype: DType  # of the real numbers
     norm: str = "backward"
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: FftSchedule = field(default_factory=FftSchedule)
     order: str = LAW  # any: products are rounded with the sums that they are added to
 
     @property
@@ -493,7 +493,7 @@ class TransformWriter:
             x = self.get(self.here, loop.variable)
             self.put(self.here, n - loop.variable, Pair(x.re, -x.im))
 
-    def zero(self, width: int = 1) -> Number:
+    def zero(self, width: int = 1) -> TileNumber:
         return self.real(self.b, self.b.full(self.t.dtype, (self.lanes * width,), 0.0))
 
 

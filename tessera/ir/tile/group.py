@@ -23,12 +23,12 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import goes_together
 from tessera.ir.tile.contraction import LOW, Contraction
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.multi_row import MultiRow
-from tessera.ir.tile.nest_cursor import Packed, Place, Span
+from tessera.ir.tile.nest_cursor import NestCursor, PackedFactor, PointRange
 from tessera.ir.tile.rows import Rows
 
 _TALL, _LOW, _LEAST = 342, 126, 24  # rows of a block
@@ -42,10 +42,10 @@ _BLOCK = "_block"  # the first row of a block, in positions
 
 def lower_group(g: schedule.Group, types: Mapping[str, TensorType]) -> Kernel:
     """The Tile program of a group."""
-    return _Lowering(g, types).kernel()
+    return _GroupLowering(g, types).kernel()
 
 
-class _Lowering:
+class _GroupLowering:
     def __init__(self, g: schedule.Group, types: Mapping[str, TensorType]):
         self.g, self.b = g, Builder("kernel")
         self.memory = {n: self.b.parameter(n, types[n]) for n in g.inputs()}
@@ -65,7 +65,7 @@ class _Lowering:
             most = _most(self.columns.size, self.hidden is not None)
         self.tall = _height(self.m.size, most, block(head.dtype)[0], batch)
         self.seen: Size = self.columns.size  # columns that a row of the block or strip sees
-        self.packed: dict[str, Packed] = {}  # the right factors of all columns, by kernel
+        self.packed: dict[str, PackedFactor] = {}  # the right factors of all columns, by kernel
 
     def kernel(self) -> Kernel:
         self.grid = [self.b.program(a.size) for a in self.batch]
@@ -74,7 +74,7 @@ class _Lowering:
         if self.hidden is not None:  # what is left for the end is little: no thread waits long
             number = count - 1 - number
         first = number * self.tall
-        rows = Span(first, smaller(first + self.tall, self.m.size), self.tall)
+        rows = PointRange(first, smaller(first + self.tall, self.m.size), self.tall)
         self.see(rows)
         self.keep(self.strip or self.tall)
         if self.strip:
@@ -83,7 +83,7 @@ class _Lowering:
             self.take(rows)
         return self.b.finish()
 
-    def see(self, m: Span) -> None:
+    def see(self, m: PointRange) -> None:
         """Find which columns these rows see."""
         if self.hidden is not None:
             seen = larger(self.hidden.stop(m.stop - 1), 0)
@@ -99,7 +99,7 @@ class _Lowering:
             made = [s for s in k.stages if s.name in passed & set(k.outputs)]
             self.kept |= {s.name: self.place(s, k, height) for s in made}
 
-    def take_strips(self, m: Span) -> None:
+    def take_strips(self, m: PointRange) -> None:
         """Strip after strip, and lower ones for the rows that are left; what all of them read is packed
         before.
         """
@@ -112,12 +112,12 @@ class _Lowering:
         for height in _heights(self.strip, (min(self.tall, size), (size - 1) % self.tall + 1)):
             stop = (m.stop - start) // height * height + start
             with self.b.loop(start, stop, height) as strip:
-                rows = Span(strip.variable, strip.variable + height, height)
+                rows = PointRange(strip.variable, strip.variable + height, height)
                 self.see(rows)
                 self.take(rows)
             start = stop
 
-    def take(self, m: Span) -> None:
+    def take(self, m: PointRange) -> None:
         """Rows through all kernels."""
         for k in self.g.kernels:
             if k.contracts:
@@ -168,7 +168,7 @@ class _Lowering:
         """What the axes of the batch are in this instance."""
         return {**{a.name: x for a, x in zip(axes, self.grid, strict=True)}, _BLOCK: first}
 
-    def contraction(self, k: schedule.Kernel, m: Span) -> Contraction:
+    def contraction(self, k: schedule.Kernel, m: PointRange) -> Contraction:
         """The contraction of these rows, with the stages that follow it."""
         here = replace(k, stages=tuple(self.local(s, self.g.rows) for s in k.stages))
         head = here.stages[0]
@@ -180,14 +180,14 @@ class _Lowering:
         c.first = m.start
         return c
 
-    def place_of(self, k: schedule.Kernel, m: Span) -> Place:
+    def place_of(self, k: schedule.Kernel, m: PointRange) -> NestCursor:
         """What these rows compute of a contraction: columns, or a sum, as far as they see."""
         n, over = k.stages[0].axes[-1], k.stages[0].reduced[0]
         if k is self.g.kernels[-1]:
-            return Place(m, Span(0, n.size, n.size), Span(0, self.seen, over.size))
-        return Place(m, Span(0, self.seen, n.size), Span(0, over.size, over.size))
+            return NestCursor(m, PointRange(0, n.size, n.size), PointRange(0, self.seen, over.size))
+        return NestCursor(m, PointRange(0, self.seen, n.size), PointRange(0, over.size, over.size))
 
-    def rows(self, k: schedule.Kernel, m: Span) -> None:
+    def rows(self, k: schedule.Kernel, m: PointRange) -> None:
         """A kernel of rows: those of a strip together where they can be, else every row by itself."""
         if self.strip and goes_together(k):
             _RowsOfStrip(self, k, m).write()
@@ -218,7 +218,7 @@ class _Lowering:
 class _Row(Rows):
     """A row of a kernel in a group."""
 
-    def __init__(self, outer: _Lowering, k: schedule.Kernel, first: Size, row: Size):
+    def __init__(self, outer: _GroupLowering, k: schedule.Kernel, first: Size, row: Size):
         here = replace(k, stages=tuple(outer.local(s, outer.g.rows) for s in k.stages))
         memory = {**outer.memory, **{n: m for n, m in outer.kept.items() if n not in k.outputs}}
         super().__init__(here, {}, (), outer.b)
@@ -285,7 +285,7 @@ class _Row(Rows):
 class _RowsOfStrip(MultiRow, _Row):
     """The rows of a strip, in one loop over columns for each pass."""
 
-    def __init__(self, outer: _Lowering, k: schedule.Kernel, m: Span):
+    def __init__(self, outer: _GroupLowering, k: schedule.Kernel, m: PointRange):
         super().__init__(outer, k, m.start, m.start)
         self.take(m.start, int(m.most))
 
@@ -354,6 +354,6 @@ def _nest(dtype: DType, m: Axis, n: Axis, packs: bool) -> Nest:
     mr, nr = block(dtype)
     mr = min(mr, max(m.size, 1)) if isinstance(m.size, int) else mr
     nr = min(nr, -(-max(n.size, 1) // LANES) * LANES) if isinstance(n.size, int) else nr
-    loops = (Loop("n", nr), Loop("k", LEAF), Loop("m", mr), Loop("k", 1))
+    loops = (NestLoop("n", nr), NestLoop("k", LEAF), NestLoop("m", mr), NestLoop("k", 1))
     staged = (("right", 2),) if packs else ()
-    return Nest((*loops, Loop("m", 1, "unroll"), Loop("n", LANES, "vector")), staged)
+    return Nest((*loops, NestLoop("m", 1, "unroll"), NestLoop("n", LANES, "vector")), staged)

@@ -18,7 +18,7 @@ from tessera.core.errors import VerifyError
 from tessera.core.intervals import inside
 from tessera.core.prove import prove
 from tessera.ir.tile.ir import Kernel, Operation
-from tessera.ir.tile.scope import Access, Context, Walk
+from tessera.ir.tile.scope import Access, AccessWalk, LoopContext
 
 _FEW, _POINTS = 1 << 10, 1 << 20  # values of all counters of an access: tried first, tried at all
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 64, 65, 127, 257, 300, 347, 513, 519, 1033)
@@ -72,7 +72,7 @@ def _loose(
     only: Collection[tuple[Operation, int]] | None = None,
 ) -> Iterator[Loose]:  # fmt: skip
     known: dict[tuple[Any, ...], bool] = {}
-    for a in Walk(kernel, sizes, facts).accesses():
+    for a in AccessWalk(kernel, sizes, facts).accesses():
         for axis, n in enumerate(a.shape):
             if axis in a.masked or (only is not None and (a.op, axis) not in only):
                 continue
@@ -83,7 +83,7 @@ def _loose(
                 yield Loose(a, axis)
 
 
-def is_inside(context: Context, low: Size | None, high: Size | None, n: Size) -> bool:
+def is_inside(context: LoopContext, low: Size | None, high: Size | None, n: Size) -> bool:
     """Whether 0 <= low <= high < n is proved for all values of the counters."""
     if low is None or high is None:
         return False
@@ -115,7 +115,7 @@ def _holds(
     return bool(np.all(ok | ~np.asarray(runs)))
 
 
-def _ranges(context: Context, names: set[str]) -> dict[str, int] | None:
+def _ranges(context: LoopContext, names: set[str]) -> dict[str, int] | None:
     """How often each counter runs, of these and of those on which their ends depend; None: sizes are no
     numbers.
     """

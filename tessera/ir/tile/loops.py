@@ -284,7 +284,7 @@ class _Terms:
 # Loops ------------------------------------------------------------------------------------------
 
 
-class _Loop:
+class _LoopKernel:
     """A kernel being written: what it is given, what it makes, and the programs of its regions."""
 
     def __init__(self, step: schedule.HostCall, programs: Sequence[schedule.Program]):
@@ -332,7 +332,7 @@ def _arrays(tiles: Sequence[Tile], types: Sequence[TensorType]) -> list[Elements
 
 def _while(step: schedule.HostCall, programs: Sequence[schedule.Program]) -> Kernel:
     """(*carry, *outer, *captured) -> (*carry, going): at most STEPS steps; going: the test still holds."""
-    w = _Loop(step, programs)
+    w = _LoopKernel(step, programs)
     memories, types = w.given("x", w.operands), w.results
     captured = w.captured()
     results, flag = w.given("y", types, True), w.b.parameter("going", TensorType(bool_, ()), True)
@@ -356,7 +356,7 @@ def _while(step: schedule.HostCall, programs: Sequence[schedule.Program]) -> Ker
 
 def _scan(step: schedule.HostCall, programs: Sequence[schedule.Program]) -> Kernel:
     """(*carry, *xs, *outer, *captured) -> (*carry, *ys), of any number of steps."""
-    w, params = _Loop(step, programs), step.node.params
+    w, params = _LoopKernel(step, programs), step.node.params
     count, stop = params["carry"], params["carry"] + params["xs"]
     steps = symbol(LENGTH)
     long = [t.with_shape((steps, *t.shape[1:])) for t in w.operands[count:stop]]

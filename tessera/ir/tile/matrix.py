@@ -25,15 +25,15 @@ from tessera.ir.schedule.nest import Nest
 from tessera.ir.tile import prefetch
 from tessera.ir.tile.contraction import Contraction
 from tessera.ir.tile.ir import Builder, Memory, Tile
-from tessera.ir.tile.narrow import Parts
-from tessera.ir.tile.nest_cursor import Packed, Place, Span, with_rows, without
+from tessera.ir.tile.narrow import WordParts
+from tessera.ir.tile.nest_cursor import NestCursor, PackedFactor, PointRange, with_rows, without
 
 _ROW = 128  # bytes of rows of the right factor that are packed at once
 _AHEAD = 16  # rows of it that are asked for before they are read
 
 
 @dataclass(frozen=True)
-class _Box:
+class _WordBox:
     """Points of an axis by so many k, those along k last unless it is turned."""
 
     axis: Axis
@@ -56,7 +56,7 @@ class MatrixContraction(Contraction):
         found = kinds(kernel)
         assert found is not None, kernel
         self.kinds, self.step = [FORMATS[k] for k in found], grain(kernel)
-        self.parts, self.leaf = Parts(), WHOLE
+        self.parts, self.leaf = WordParts(), WHOLE
         nest, size = with_rows(nest), self.over.size
         strips = [i for i, x in enumerate(nest.loops) if x.axis == "k"]
         if isinstance(size, int) and size <= nest.loops[strips[0]].step:
@@ -68,21 +68,21 @@ class MatrixContraction(Contraction):
 
     # Loops
 
-    def packs_on_the_way(self, name: str, i: int, at: Place) -> bool:
+    def packs_on_the_way(self, name: str, i: int, at: NestCursor) -> bool:
         return False
 
-    def walk_rows(self, i: int, at: Place) -> None:
+    def walk_rows(self, i: int, at: NestCursor) -> None:
         """The innermost loop over m, in blocks of which the last may have rows that nobody wants."""
         with self.b.loop(at.m.start, at.m.stop, self.mr) as rows:
             v = rows.variable
-            self.walk(i + 1, replace(at, m=Span(v, smaller(v + self.mr, at.m.stop), self.mr)))
+            self.walk(i + 1, replace(at, m=PointRange(v, smaller(v + self.mr, at.m.stop), self.mr)))
 
     def kept_rows(self, most: Size) -> Size:
         return (most + self.mr - 1) // self.mr * self.mr
 
     # Blocks
 
-    def block(self, at: Place, height: int) -> None:
+    def block(self, at: NestCursor, height: int) -> None:
         """One block of sums: the product over the k of this place."""
         m, n, kept = at.m.start, at.n.start, at.leaves
         if kept is None:
@@ -93,7 +93,7 @@ class MatrixContraction(Contraction):
         first = self.b.load(kept.memory, place, shape, axes=(1, 2))
         self.b.store(kept.memory, self.product(at, first), place, shape, axes=(1, 2))
 
-    def product(self, at: Place, first: Tile | None = None) -> Tile:
+    def product(self, at: NestCursor, first: Tile | None = None) -> Tile:
         """The words of two packed factors multiplied, added to what the sums begin with."""
         right = at.right
         assert right is not None
@@ -112,7 +112,7 @@ class MatrixContraction(Contraction):
             step.carry(self.b.dot_words(a, b, step.carried[0], *self.kinds))
         return step.results[0]
 
-    def rows_at(self, at: Place, k: Size) -> Tile:
+    def rows_at(self, at: NestCursor, k: Size) -> Tile:
         """The rows of a block at one step of k: packed, or as they lie."""
         p, m = at.left, at.m.start
         if p is None:
@@ -123,14 +123,14 @@ class MatrixContraction(Contraction):
         place = ((m - p.first) // self.mr, (k - p.k) // self.step, 0, 0)
         return self.b.load(p.memory, place, (1, 1, self.mr, SIDE), axes=(2, 3))
 
-    def ask_rows(self, at: Place, i: Size, count: Size) -> None:
+    def ask_rows(self, at: NestCursor, i: Size, count: Size) -> None:
         """Ask for a piece of what the block is finished with, in each step of its product."""
         env = {**self.env, self.m.name: at.m.start, self.n.name: at.n.start}
         piece = prefetch.pieces(self.mr, self.nr, count).of_turn(i)
         for x in prefetch.asks(self.k, self.memory, self.out, env):
             x.piece(self.b, piece)
 
-    def finish_sums(self, at: Place) -> None:
+    def finish_sums(self, at: NestCursor) -> None:
         """The stages on the sums of a block: stored as they are, or row by row."""
         m, n = at.m.start, at.n.start
         sizes = (self.m.size, self.mr), (self.n.size, self.nr)
@@ -146,20 +146,20 @@ class MatrixContraction(Contraction):
 
     # Packing
 
-    def pack(self, name: str, at: Place, on_the_way: bool) -> Packed:
+    def pack(self, name: str, at: NestCursor, on_the_way: bool) -> PackedFactor:
         """A factor in scratch as words: blocks of its axis, steps of k, a matrix for a block of registers."""
         left = name == "left"
         span, width = (at.m, self.mr) if left else (at.n, self.nr)
         count, deep = (span.most + width - 1) // width, (at.k.most + self.step - 1) // self.step
         shape = (width, SIDE) if left else (SIDE, width)
-        made = Packed(self.b.alloc(i32, (count, deep, *shape)), span.start, at.k.start, width)
+        made = PackedFactor(self.b.alloc(i32, (count, deep, *shape)), span.start, at.k.start, width)
         if left:
             self.pack_left(made, at)
         else:
             self.pack_right(made, at)
         return made
 
-    def pack_left(self, to: Packed, at: Place) -> None:
+    def pack_left(self, to: PackedFactor, at: NestCursor) -> None:
         """Rows of words: one by one, or turned where they do not lie along k."""
         rows = 1 if lies_along(self.left, self.over) else SIDE
         with self.b.loop(at.m.start, at.m.stop, to.width) as block:
@@ -176,7 +176,7 @@ class MatrixContraction(Contraction):
                             (1, 1, rows, SIDE), axes=(2, 3),
                         )  # fmt: skip
 
-    def cut(self, k: Span) -> list[tuple[Size, Size, bool]]:
+    def cut(self, k: PointRange) -> list[tuple[Size, Size, bool]]:
         """Whole steps of k, and what is left of it."""
         count = k.stop - k.start
         if isinstance(count, int) and count % self.step == 0:
@@ -195,7 +195,7 @@ class MatrixContraction(Contraction):
             return self.b.transpose(turned)
         return self.narrow(self.left, self.m, m, rows, k, self.step, (masked, tail), False)
 
-    def pack_right(self, to: Packed, at: Place) -> None:
+    def pack_right(self, to: PackedFactor, at: NestCursor) -> None:
         """Columns of words, of several blocks at once where rows lie along n."""
         turned = not lies_along(self.right, self.n)
         many = to.width if turned else max(_ROW * 8 // self.kinds[1].bits // to.width, 1) * to.width
@@ -212,7 +212,7 @@ class MatrixContraction(Contraction):
             start = stop
 
     def pack_words(
-        self, to: Packed, place: tuple[Size, Size], width: int, masks: tuple[bool, bool]
+        self, to: PackedFactor, place: tuple[Size, Size], width: int, masks: tuple[bool, bool]
     ) -> None:
         """A step of k of rows along n: so many rows make a row of words."""
         (n, k), parts = place, PARTS[self.kinds[1].name]
@@ -235,7 +235,7 @@ class MatrixContraction(Contraction):
         self.b.prefetch(self.memory[r.source], self.places(r, self.n, n, k), extent)
 
     def turn_words(
-        self, to: Packed, place: tuple[Size, Size], width: int, masks: tuple[bool, bool]
+        self, to: PackedFactor, place: tuple[Size, Size], width: int, masks: tuple[bool, bool]
     ) -> None:
         """A step of k of columns along k: squares of words are turned."""
         n, k = place
@@ -259,7 +259,7 @@ class MatrixContraction(Contraction):
         Masks say whether the points and the k may lie past the end; such k are zeros.
         """
         assert isinstance(t, schedule.Cast), t
-        box = _Box(axis, at, width, k, deep, masks, turned)
+        box = _WordBox(axis, at, width, k, deep, masks, turned)
         kind = self.kinds[0] if axis is self.m else self.kinds[1]
         values = self.b.cast(self.load_box(t.operand, box), kind)
         shape = (deep, width) if turned else (width, deep)
@@ -284,7 +284,7 @@ class MatrixContraction(Contraction):
         ]
         return (self.over.variable, self.over.size) in places
 
-    def load_box(self, t: schedule.Term, box: _Box) -> Tile:
+    def load_box(self, t: schedule.Term, box: _WordBox) -> Tile:
         """A term at the points of a box."""
         if not isinstance(t, Read):
             return self.made_of(t, lambda o: self.load_box(o, box))

@@ -23,7 +23,7 @@ _BIAS = 0x80808080  # 128 in every byte
 
 
 @dataclass(frozen=True)
-class Parts:
+class WordParts:
     """How many factors along k are one word, and whether those on the left have 128 added."""
 
     count: int = 1
@@ -48,18 +48,18 @@ class Parts:
 
 def parts_of(
     left: Term, right: Term, over: Axis, memory: Mapping[str, Memory], nest: Nest
-) -> Parts:
+) -> WordParts:
     """The words that two factors make; of one part where they are no narrow integers."""
     if not any(_ends(t, over, memory) for t in (left, right)):
-        return Parts()
+        return WordParts()
     steps = [n for n in nest.steps("k") if n > 1]
     narrow = [t.operand.dtype.name for t in (left, right) if isinstance(t, Cast)]
     wide = left.dtype.name in ("i32", "u32")
     if len(narrow) < 2 or not wide or any(n % 4 for n in steps):
-        return Parts()
+        return WordParts()
     if narrow[0] in ("u8", *_BYTES) and narrow[1] in _BYTES:
-        return Parts(4, narrow[0] != "u8")
-    return Parts(2) if all(n in _HALVES for n in narrow) else Parts()
+        return WordParts(4, narrow[0] != "u8")
+    return WordParts(2) if all(n in _HALVES for n in narrow) else WordParts()
 
 
 def _ends(t: Term, over: Axis, memory: Mapping[str, Memory]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tessera.core.dims import Size
 from tessera.core.folds import LANES, LEAF, WHOLE
 from tessera.ir.schedule.ir import LAW
-from tessera.ir.schedule.nest import Loop, Nest
+from tessera.ir.schedule.nest import Nest, NestLoop
 from tessera.ir.tile.ir import Memory
 
 _FEW, _SHORT = 2, 128  # panels that read a packed factor, and k of it
@@ -16,7 +16,7 @@ _DEEP = 2048  # k of a chain that stays in registers where any order will do, at
 
 
 @dataclass(frozen=True)
-class Span:
+class PointRange:
     """Points of an axis: from start to stop, at most `most` of them."""
 
     start: Size
@@ -25,7 +25,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedFactor:
     """A factor in scratch: blocks of its axis, k, the points of a block."""
 
     memory: Memory
@@ -36,7 +36,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Leaves:
+class LeafSums:
     """Sums of leaves in scratch, of the block whose corner is (m, n)."""
 
     memory: Memory
@@ -53,15 +53,15 @@ class Leaves:
 
 
 @dataclass(frozen=True)
-class Place:
+class NestCursor:
     """Where the walk through the nest stands."""
 
-    m: Span
-    n: Span
-    k: Span
-    left: Packed | None = None
-    right: Packed | None = None
-    leaves: Leaves | None = None
+    m: PointRange
+    n: PointRange
+    k: PointRange
+    left: PackedFactor | None = None
+    right: PackedFactor | None = None
+    leaves: LeafSums | None = None
 
 
 def with_rows(nest: Nest) -> Nest:
@@ -69,7 +69,7 @@ def with_rows(nest: Nest) -> Nest:
     if nest.steps("m", "serial"):
         return nest
     first = sum(x.kind == "parallel" for x in nest.loops)
-    row = Loop("m", nest.steps("m", "parallel")[-1])
+    row = NestLoop("m", nest.steps("m", "parallel")[-1])
     staged = tuple((name, i + (i >= first)) for name, i in nest.staged)
     return Nest((*nest.loops[:first], row, *nest.loops[first:]), staged)
 

@@ -8,7 +8,7 @@ from tessera.ir.schedule.ir import ANY
 from tessera.ir.tile.ir import Builder, Tile
 
 
-class Number:
+class TileNumber:
     """A tile that adds and multiplies as numbers do."""
 
     __slots__ = ("b", "tile")
@@ -34,7 +34,7 @@ class Number:
         return type(self)(self.b, self.b.apply(scalar, *tiles))
 
 
-class Fused(Number):
+class Fused(TileNumber):
     """A number whose products are rounded with the sum that they are added to."""
 
     __slots__ = ("factors",)
@@ -63,6 +63,6 @@ class Fused(Number):
         return type(self)(self.b, made, tiles if scalar == "mul" else ())
 
 
-def numbers_of(order: str) -> type[Number]:
+def numbers_of(order: str) -> type[TileNumber]:
     """The numbers of a computation that keeps the law of bits, or of one in any order."""
-    return Fused if order == ANY else Number
+    return Fused if order == ANY else TileNumber

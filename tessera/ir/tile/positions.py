@@ -25,7 +25,7 @@ def counts_along(t: Term, column: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Line:
+class ColumnLine:
     """Columns from `at` on; the other names in positions have the values of `env`."""
 
     b: Builder

@@ -17,7 +17,7 @@ from tessera.ir.tile.ir import Builder, Memory
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockPart:
     """So many rows and columns of a block, from a row and a column of it on."""
 
     row: Size
@@ -40,11 +40,11 @@ class Pieces:
         """The piece that is asked for in a turn."""
         return smaller(turn // self.turns, self.count - 1)
 
-    def of_turn(self, turn: Size) -> Piece:
+    def of_turn(self, turn: Size) -> BlockPart:
         """The same with its place."""
         n = self.number(turn)
         row, column = n // self.across * self.rows, n % self.across * self.columns
-        return Piece(row, column, self.rows, self.columns)
+        return BlockPart(row, column, self.rows, self.columns)
 
 
 def pieces(height: int, width: int, turns: Size) -> Pieces:
@@ -76,13 +76,13 @@ def _leaves_rows(turns: int, each: int, height: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Prefetch:
     """What a block has of a memory, from where the block begins."""
 
     memory: Memory
     at: tuple[Size, ...]
 
-    def piece(self, b: Builder, of: Piece, far: bool = False) -> None:
+    def piece(self, b: Builder, of: BlockPart, far: bool = False) -> None:
         """Ask for a piece, or have it come to the second cache (far)."""
         *batch, m, n = self.at
         extent = (*(1 for _ in batch), of.rows, of.columns)
@@ -91,18 +91,18 @@ class Ask:
 
 def asks(
     kernel: Kernel, memory: Mapping[str, Memory], out: Mapping[str, Memory], env: Mapping[str, Size]
-) -> Iterator[Ask]:
+) -> Iterator[Prefetch]:
     """The outputs of a block, and what its stages read at its own points, where that lies in rows."""
     axes = kernel.stages[0].axes
     own = {s.name for s in kernel.stages}
     for s in kernel.stages:
         if s.name in out:
-            yield Ask(out[s.name], tuple(env[a.name] for a in axes))
+            yield Prefetch(out[s.name], tuple(env[a.name] for a in axes))
     later = {r for s in kernel.stages[1:] for r in reads(s.term)}
     for r in sorted((r for r in later if r.source not in own), key=str):
         if _in_rows(r.index, axes):
             at = tuple(substitute(i, env) for i in r.index)
-            yield Ask(memory[r.source], at)
+            yield Prefetch(memory[r.source], at)
 
 
 def _in_rows(index: tuple[Size | Term, ...], axes: tuple[Axis, ...]) -> bool:

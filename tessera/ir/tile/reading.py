@@ -12,7 +12,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import lies_along
 from tessera.ir.schedule.ir import Axis, Read
 from tessera.ir.tile.ir import Builder, Memory, Tile
-from tessera.ir.tile.narrow import Parts
+from tessera.ir.tile.narrow import WordParts
 
 
 class Reading:
@@ -21,7 +21,7 @@ class Reading:
     b: Builder
     memory: dict[str, Memory]
     env: dict[str, Size]
-    parts: Parts
+    parts: WordParts
     m: Axis
     over: Axis
 

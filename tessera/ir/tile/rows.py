@@ -27,10 +27,10 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import ANY, Stage, reads
-from tessera.ir.schedule.nest import Loop
+from tessera.ir.schedule.nest import NestLoop
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.positions import Line, counts_along, moves_by_one
+from tessera.ir.tile.positions import ColumnLine, counts_along, moves_by_one
 
 _ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
 _ABREAST = 4 * LANES  # columns that are folded at once
@@ -112,7 +112,7 @@ class Rows:
         """Begin with so many rows, which go through passes together."""
         raise AssertionError(f"{self.k.name}: {height} rows go together by abreast.py alone")
 
-    def share(self, x: Loop) -> None:
+    def share(self, x: NestLoop) -> None:
         """A loop over columns or over what is folded for each of them, if instances share it."""
         if x.kind == "parallel" and x.axis == "c":
             self.share_columns(x.step)
@@ -464,5 +464,5 @@ class Rows:
         """The values of a polynomial at the columns of the chunk."""
         return self.line(column).numbers(x)
 
-    def line(self, column: str) -> Line:
-        return Line(self.b, column, self.at, self.width, self.env)
+    def line(self, column: str) -> ColumnLine:
+        return ColumnLine(self.b, column, self.at, self.width, self.env)

@@ -16,7 +16,7 @@ from tessera.ir.tile.ranges import Range, range_of
 
 
 @dataclass(frozen=True)
-class Context:
+class LoopContext:
     """Where an operation stands: loops around it, the meaning of their variables, facts of all."""
 
     env: Mapping[str, Size]  # loop variables as start + step * j
@@ -42,7 +42,7 @@ class Access:
     """A memory operation in its context, and where its elements lie along each axis."""
 
     op: Operation
-    context: Context
+    context: LoopContext
     low: tuple[Size | None, ...]  # first element along each axis; None when it is not known
     high: tuple[Size | None, ...]  # last element
 
@@ -71,7 +71,7 @@ def grid_facts(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Size, ...]:
     return tuple(substitute(n, sizes) - 1 - symbol(name) for name, n in kernel.grid)
 
 
-class Walk:
+class AccessWalk:
     """Reads a kernel in order and gives its accesses; sizes that are known stand for themselves."""
 
     def __init__(
@@ -85,13 +85,13 @@ class Walk:
         """All loads, stores, gathers and scatters."""
         yield from self.block(self.kernel.body, self.outermost())
 
-    def outermost(self) -> Context:
+    def outermost(self) -> LoopContext:
         """The context of the body of the kernel."""
         counts = {name: substitute(n, self.sizes) for name, n in self.kernel.grid}
         facts = (*self.facts, *grid_facts(self.kernel, self.sizes))
-        return Context(self.sizes, (), facts, counts)
+        return LoopContext(self.sizes, (), facts, counts)
 
-    def block(self, block: Block, context: Context) -> Iterator[Access]:
+    def block(self, block: Block, context: LoopContext) -> Iterator[Access]:
         for op in block.operations:
             if op.block is not None:
                 yield from self.block(op.block, self.inside(op, context))
@@ -101,7 +101,7 @@ class Walk:
             if made is not None:
                 self.ranges[op.results[0]] = made
 
-    def inside(self, op: Operation, context: Context) -> Context:
+    def inside(self, op: Operation, context: LoopContext) -> LoopContext:
         """The context of the body of a loop."""
         self.count += 1
         a, name = op.attributes, f"_j{self.count}"
@@ -111,9 +111,9 @@ class Walk:
         facts = (*context.facts, stop - 1 - value)
         _, most = extremes((stop - start + step - 1) // step, context.counts)
         counts = context.counts if most is None else {**context.counts, name: most}
-        return Context(env, (*context.counters, name), facts, counts)
+        return LoopContext(env, (*context.counters, name), facts, counts)
 
-    def access(self, op: Operation, context: Context) -> Access:
+    def access(self, op: Operation, context: LoopContext) -> Access:
         a = op.attributes
         low: list[Size | None] = []
         high: list[Size | None] = []

@@ -18,7 +18,7 @@ from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Stage, reads
-from tessera.ir.schedule.nest import Loop
+from tessera.ir.schedule.nest import NestLoop
 from tessera.ir.schedule.sweeps import by_pass, folds_lanes, shares_folds
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch
@@ -84,7 +84,7 @@ class _Parts(Rows):
         made = self.kernel()
         return Launch(made, tuple(self.k.inputs()), (*self.k.outputs, *self.parts))
 
-    def share(self, x: Loop) -> None:
+    def share(self, x: NestLoop) -> None:
         if x.kind == "parallel" and x.axis == self.shared:
             self.block = self.b.program(self.blocks)
         else:

@@ -26,7 +26,7 @@ _SIDE = 64  # rows and columns of an instance
 _BITS = 32  # of the numbers: a square of them fits the registers, and its lines those of the cache
 
 
-class Places(NamedTuple):
+class AxisPlaces(NamedTuple):
     """The axes of a tensor along the columns and along the rows of a kernel, and the name of the columns."""
 
     down: int
@@ -37,10 +37,10 @@ class Places(NamedTuple):
 def turned_rows(kernel: Loops, types: Mapping[str, TensorType]) -> Kernel | None:
     """The Tile program of a kernel that reads across rows; None for any other."""
     found = _turned(kernel, types)
-    return Turned(kernel, types, found).kernel() if found else None
+    return TransposedKernel(kernel, types, found).kernel() if found else None
 
 
-def _turned(kernel: Loops, types: Mapping[str, TensorType]) -> dict[Read, Places]:
+def _turned(kernel: Loops, types: Mapping[str, TensorType]) -> dict[Read, AxisPlaces]:
     """Reads whose neighbours in memory are rows of the kernel."""
     axes = kernel.stages[0].axes
     alike = all(s.type.shape == kernel.stages[0].type.shape for s in kernel.stages)
@@ -50,14 +50,14 @@ def _turned(kernel: Loops, types: Mapping[str, TensorType]) -> dict[Read, Places
     row, own = axes[-2], {s.name for s in kernel.stages}
     if isinstance(row.size, int) and row.size < LANES:
         return {}
-    found: dict[Read, Places] = {}
+    found: dict[Read, AxisPlaces] = {}
     for r, column in ((r, s.axes[-1]) for s in kernel.stages for r in reads(s.term)):
         if r.source in own or r.dtype.bits != _BITS or r.dtype.kind not in "fiu":
             continue
         down, across = _only(r, column), _only(r, row)
         last = len(r.index) - 1
         if down is not None and down != across == last and _is_even(types[r.source].shape[last]):
-            found[r] = Places(down, last, column.name)
+            found[r] = AxisPlaces(down, last, column.name)
     return found
 
 
@@ -76,10 +76,12 @@ def _only(r: Read, axis: Axis) -> int | None:
     return found[0]
 
 
-class Turned(Rows):
+class TransposedKernel(Rows):
     """A kernel being written square by square."""
 
-    def __init__(self, kernel: Loops, types: Mapping[str, TensorType], turned: dict[Read, Places]):
+    def __init__(
+        self, kernel: Loops, types: Mapping[str, TensorType], turned: dict[Read, AxisPlaces]
+    ):
         super().__init__(kernel, types)
         self.turned = turned
         self.lines: dict[Read, Tile] = {}  # of the squares, for the row being computed

@@ -21,7 +21,7 @@ _UNROLLED = 12  # places of a window that are written out
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConvolutionProblem:
     """A convolution: channels and out channels are those of a group."""
 
     batch: Size
@@ -37,7 +37,7 @@ class Problem:
     dtype: DType
 
     @staticmethod
-    def of(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -> Problem:
+    def of(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -> ConvolutionProblem:
         """The problem of a step, with axes of one element before those that it has."""
         more = MOST_AXES + 2 - x.rank
         made, channels, groups = w.shape[0], w.shape[1], p["groups"]
@@ -48,7 +48,7 @@ class Problem:
             return (*(one,) * more, *given)
 
         low = [a for a, _ in p["padding"]]
-        return Problem(
+        return ConvolutionProblem(
             x.shape[0], groups, channels, made // groups, spatial(x.shape[2:], 1),
             spatial(w.shape[2:], 1), spatial(y.shape[2:], 1), spatial(p["stride"], 1),
             spatial(p["dilation"], 1), spatial(low, 0), x.dtype,
@@ -135,7 +135,13 @@ class Seen:
     """What windows see of x, in scratch: (image, channel, z, y, x), zeros where there is no x."""
 
     def __init__(
-        self, b: Builder, p: Problem, x: Memory, images: int, channels: int, counts: Sequence[Size]
+        self,
+        b: Builder,
+        p: ConvolutionProblem,
+        x: Memory,
+        images: int,
+        channels: int,
+        counts: Sequence[Size],
     ):
         self.b, self.p, self.x = b, p, x
         z, y, width = (p.span(i, n) for i, n in enumerate(counts))

@@ -17,7 +17,7 @@ from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import Loop, parse_nest
+from tessera.ir.schedule.nest import NestLoop, parse_nest
 from tessera.ir.tile import prefetch
 from tessera.ir.tile.interp import Instance, interpret
 from tessera.ir.tile.ir import Operation, walk
@@ -69,7 +69,7 @@ def test_a_block_that_finishes_all_leaves_of_its_sums_gives_the_same_bits(sizes:
     assert isinstance(step, Kernel)
     if has_room():  # leaves stand inside the rows of a block
         assert [x.step for x in default_nest(step).loops if x.axis == "k"] == [512, 1]
-        assert default_nest(step).loops[-4] == Loop("k", 512)
+        assert default_nest(step).loops[-4] == NestLoop("k", 512)
     inputs = drawn(p)
     want = by_schedule(p, inputs)
     for run in (by_tile, by_llvm):

@@ -21,7 +21,7 @@ from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile import filter as filter_tiles
-from tessera.ir.tile.fft import Schedule, Transform
+from tessera.ir.tile.fft import FftSchedule, Transform
 from tessera.ir.tile.lower import expand
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels
@@ -127,7 +127,7 @@ def test_schedules_do_not_change_a_filter(monkeypatch: pytest.MonkeyPatch, count
     texts = set()
     some = (2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 23, 31, 32)
     for lanes, register in product(some if count == 20 else range(2, 33), (16, 64)):
-        made = partial(Transform, schedule=Schedule(lanes=lanes, register=register))
+        made = partial(Transform, schedule=FftSchedule(lanes=lanes, register=register))
         monkeypatch.setattr(filter_tiles, "Transform", made)
         text = str(expand(joined.steps[0], types).launches[0].kernel)
         if text not in texts and len(texts) < count:

@@ -23,7 +23,7 @@ from tessera.core.flags import override
 from tessera.core.types import TensorType
 from tessera.ir.schedule.layout import layout_of, row_major
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.memory import LINE, Access, MemoryPlan, View, plan_memory
+from tessera.ir.schedule.memory import LINE, MemoryPlan, StepAccess, View, plan_memory
 from tessera.ir.tile.sharing import shareable
 from tessera.runtime import kernel, memory
 from tessera.runtime.pool import Pool
@@ -96,17 +96,17 @@ names = st.sampled_from("abcdefghij")
 
 
 @st.composite
-def accesses(draw: Any) -> tuple[dict[str, TensorType], list[Access], list[str], list[str]]:
+def accesses(draw: Any) -> tuple[dict[str, TensorType], list[StepAccess], list[str], list[str]]:
     """Steps that read what was written before, on buffers of a few sizes."""
     types = {"x0": TensorType(f32, (16,)), "x1": TensorType(f32, (48,))}
-    steps: list[Access] = []
+    steps: list[StepAccess] = []
     for i in range(draw(st.integers(1, 25))):
         reads = tuple(draw(st.sets(st.sampled_from(sorted(types)), min_size=1, max_size=3)))
         writes = tuple(f"t{i}_{j}" for j in range(draw(st.integers(1, 2))))
         types |= {w: TensorType(f32, (draw(st.sampled_from((16, 48, 100))),)) for w in writes}
         pairs = frozenset((r, w) for r in reads for w in writes if draw(st.booleans()))
         host = draw(st.integers(0, 5)) == 0
-        steps.append(Access(f"s{i}", reads, writes, pairs, host, draw(st.sampled_from((0, 8)))))
+        steps.append(StepAccess(f"s{i}", reads, writes, pairs, host, draw(st.sampled_from((0, 8)))))
     made = [w for s in steps for w in s.writes]
     outputs = draw(st.lists(st.sampled_from([*made, "x0"]), min_size=1, max_size=3))
     return types, steps, ["x0", "x1"], outputs
@@ -147,11 +147,11 @@ def test_steps_that_run_in_the_planned_memory_read_what_was_written(given: Any) 
 def test_a_chain_runs_in_two_buffers() -> None:
     types = {n: TensorType(f32, (256,)) for n in ("x", *"abcdef")}
     chain = ["x", *"abcdef"]
-    steps = [Access(w, (r,), (w,)) for r, w in pairwise(chain)]
+    steps = [StepAccess(w, (r,), (w,)) for r, w in pairwise(chain)]
     plan = plan_memory("p", types, steps, ["x"], ["f"], {})
     assert (plan.arena, plan.results, plan.peak) == (1024, 1024, 2048)
     in_place = [
-        Access(s.name, s.reads, s.writes, frozenset(((s.reads[0], s.name),))) for s in steps
+        StepAccess(s.name, s.reads, s.writes, frozenset(((s.reads[0], s.name),))) for s in steps
     ]
     plan = plan_memory("p", types, in_place, ["x"], ["f"], {})
     assert (plan.arena, plan.results) == (0, 1024)
@@ -164,9 +164,9 @@ def test_a_chain_runs_in_two_buffers() -> None:
 def test_a_view_keeps_its_base() -> None:
     types = {n: TensorType(f32, (256,)) for n in "xabcv"}
     steps = [
-        Access("1", ("x",), ("a",)),
-        Access("2", ("x",), ("b",)),
-        Access("3", ("b", "v"), ("c",), frozenset((("v", "c"),))),
+        StepAccess("1", ("x",), ("a",)),
+        StepAccess("2", ("x",), ("b",)),
+        StepAccess("3", ("b", "v"), ("c",), frozenset((("v", "c"),))),
     ]
     whole = {"v": View("a", 0, (4,))}
     plan = plan_memory("p", types, steps, ["x"], ["c"], whole)
@@ -187,9 +187,9 @@ def test_a_result_leaves_an_operand_that_is_read_twice() -> None:
     views = {"v": View("a", 0, (4,))}
     for reads, place_is_taken in ((("a", "x"), True), (("a", "v"), False), (("a", "a"), False)):
         steps = [
-            Access("1", ("x",), ("a",)),
-            Access("2", reads, ("c",), frozenset((("a", "c"),))),
-            Access("3", ("c",), ("y",)),
+            StepAccess("1", ("x",), ("a",)),
+            StepAccess("2", reads, ("c",), frozenset((("a", "c"),))),
+            StepAccess("3", ("c",), ("y",)),
         ]
         plan = plan_memory("p", types, steps, ["x"], ["y"], views)
         assert (plan.place["a"] is plan.place["c"]) == place_is_taken, reads
@@ -198,9 +198,9 @@ def test_a_result_leaves_an_operand_that_is_read_twice() -> None:
 def test_the_text_of_a_plan() -> None:
     types = {n: TensorType(f32, (256,)) for n in "xaby"}
     steps = [
-        Access("k0", ("x",), ("a",)),
-        Access("k1", ("a", "x"), ("b",), frozenset((("a", "b"),)), temporary=64),
-        Access("k2", ("b",), ("y",)),
+        StepAccess("k0", ("x",), ("a",)),
+        StepAccess("k1", ("a", "x"), ("b",), frozenset((("a", "b"),)), temporary=64),
+        StepAccess("k2", ("b",), ("y",)),
     ]
     assert str(plan_memory("p", types, steps, ["x"], ["y"], {})) == (
         "memory of p: peak 2.1 KiB = arena 1.0 KiB + results 1.0 KiB + host and scratch 64 bytes\n"

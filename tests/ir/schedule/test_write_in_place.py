@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import KVCache, Tensor, f32, op
-from tessera.compile.cpu.executable import _Region
+from tessera.compile.cpu.executable import _CompiledRegion
 from tessera.core.writes import WRITES
 from tessera.inspect.work import work_of
 from tessera.ir.schedule.ir import Primitive
@@ -171,7 +171,7 @@ def test_a_loop_over_tokens_writes_its_cache_in_place() -> None:
     assert not cache.K.numpy()[:, :, 6:].any()
     assert not first.K.numpy().any(), "what was given stays"
     np.testing.assert_allclose(sums.numpy(), ks[0].sum().repeat(6), rtol=1e-4)
-    region = _Region(region_of(f), {})
+    region = _CompiledRegion(region_of(f), {})
     step = region.again(3)
     assert step is not region
     state = list(region(*(x.numpy() for x in (cache.K, cache.V, cache.length)), ks[0]))[:3]

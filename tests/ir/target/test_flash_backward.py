@@ -15,7 +15,7 @@ from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.flash_backward_match import NAMES, double
 from tessera.ir.target.gluon.flash_forward_emit import box_type, emit, instances
 from tessera.ir.target.gluon.flash_forward_match import pipeline
-from tessera.ir.tile.gpu.attention import Columns, Forward, Problem
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, Columns
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
@@ -24,7 +24,7 @@ from tests.support.fakes import gluon_fake
 from tests.support.fakes.gpu_fake import fake_gpu, launching_gpus, set_roles
 
 ROLES = Threads(4, 4, approximate=True, roles=True)
-PROBLEM = Problem(1, 2, 2, 256, 256, 128, 128, bf16, True, 0.125)
+PROBLEM = AttentionProblem(1, 2, 2, 256, 256, 128, 128, bf16, True, 0.125)
 THREE = {"size": 64, "values": 64}  # columns, and groups to a block of threads
 KINDS = {"keys": KeysBackward, "queries": QueriesBackward}
 
@@ -80,7 +80,7 @@ def test_blocks_of_other_sizes_and_heads_one_after_the_other_are_none() -> None:
     assert double(backward("queries", 64, 128)) is None  # neighbours end within a step
     assert double(backward("keys", groups=1)) is None
     assert double(backward("queries", groups=1)) is not None
-    assert double(Forward(PROBLEM, 64).kernel()) is None
+    assert double(AttentionForward(PROBLEM, 64).kernel()) is None
     assert NAMES.isdisjoint(m.name for m in backward("keys").parameters)
 
 
@@ -116,7 +116,7 @@ def test_a_line_is_a_descriptor_its_size_and_its_stride() -> None:
     assert box_type(line).startswith("tensordesc<fp32[64],NVMMASharedLayout(swizzle_byte_width=0")
 
 
-def data(p: Problem) -> dict[str, Any]:
+def data(p: AttentionProblem) -> dict[str, Any]:
     """What the kernels of a problem read, and places for what they write."""
     rng = np.random.default_rng(0)
     lie = dict(p.columns)
@@ -154,7 +154,7 @@ def test_printed_roles_compute_the_kernels(other: Any) -> None:
     p = replace(PROBLEM, **other)
     named = data(p)
     for kernel in (
-        Forward(p, 64).kernel(), Delta(p).kernel(), KeysBackward(p, 64, 64).kernel(), QueriesBackward(p, 64, 64).kernel(),
+        AttentionForward(p, 64).kernel(), Delta(p).kernel(), KeysBackward(p, 64, 64).kernel(), QueriesBackward(p, 64, 64).kernel(),
     ):  # fmt: skip
         given = [m.name for m in kernel.parameters]
         printed = {n: x.copy() for n, x in named.items()}

@@ -28,17 +28,17 @@ from tessera.ir.target.gluon.flash_forward_match import (
     shared_out,
 )
 from tessera.ir.target.gluon.writer import RoleWriter
-from tessera.ir.tile.gpu.attention import Forward, Problem, forward_block
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, forward_block
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, set_roles
 
 ROLES = Threads(4, 2, approximate=True, roles=True)
-PROBLEM = Problem(2, 4, 2, 512, 512, 128, 128, bf16, True, 0.125)
+PROBLEM = AttentionProblem(2, 4, 2, 512, 512, 128, 128, bf16, True, 0.125)
 
 
 def attention(rows: int = ROWS, **other: Any) -> Kernel:
-    return Forward(replace(PROBLEM, **other), rows, 128).kernel()
+    return AttentionForward(replace(PROBLEM, **other), rows, 128).kernel()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_launch_has_a_descriptor_its_sizes_and_its_strides_for_each_box() -> N
 
 def test_a_bound_on_registers_is_asked_of_nvidia_alone() -> None:
     p = replace(PROBLEM, size=64, values=64, queries=500)
-    kernel, (_, threads) = Forward(p, 64, 128).kernel(), forward_block(p)
+    kernel, (_, threads) = AttentionForward(p, 64, 128).kernel(), forward_block(p)
     assert threads.registers == 168
     for arch, asked in ((("cuda", 80, 32), 168), (("hip", "gfx942", 64), None)):
         request = source_of(kernel, "", threads, arch, 0).request()
@@ -137,14 +137,14 @@ def test_other_devices_have_no_roles(target: Any) -> None:
     assert roles_on(("cuda", 90, 32))
 
 
-class _Twice(Forward):
+class _Twice(AttentionForward):
     """Two steps with an f of their own."""
 
     def steps(self, at: Any) -> Any:
         return 2, super().steps(at)[1]
 
 
-class _Apart(Forward):
+class _Apart(AttentionForward):
     """Blocks of queries that see keys of their own."""
 
     def steps(self, at: Any) -> Any:
@@ -160,7 +160,7 @@ def test_instances_that_do_not_keep_pace_or_share_factors_are_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = replace(PROBLEM, causal=False)
-    assert pipeline(Forward(full, ROWS).kernel()) is not None
+    assert pipeline(AttentionForward(full, ROWS).kernel()) is not None
     assert pipeline(attention(keys=640)) is not None
     assert pipeline(_Twice(replace(PROBLEM, keys=640), ROWS).kernel()) is None
     assert pipeline(_Apart(full, ROWS).kernel()) is None

@@ -24,7 +24,7 @@ from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile import interp as tile_interp
-from tessera.ir.tile.fft import Schedule, Transform
+from tessera.ir.tile.fft import FftSchedule, Transform
 from tessera.ir.tile.ir import Builder
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels
@@ -323,7 +323,7 @@ def test_schedules_do_not_change_a_transform():
     for outer, inner in ((23, 1), (1, 23)):
         given = np.ascontiguousarray(x if inner == 1 else x.T)
         for lanes, register in product((1, 2, 3, 5, 8, 16), (16, 64)):
-            schedule = Schedule(lanes=lanes, few=1, register=register)
+            schedule = FftSchedule(lanes=lanes, few=1, register=register)
             t = Transform("fft", 12, outer, inner, ts.f32, schedule=schedule)
             y = np.zeros(t.result.shape, np.float32)
             inputs = [given.view(np.float32).reshape(t.operand.shape), t.plan.table(np.float32)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compile.gpu.device_program import DeviceProgram, Parts
+from tessera.compile.gpu.device_program import DeviceProgram, SplitStep
 from tessera.compile.gpu.passes.fuse_gated_epilogue import paired
 from tessera.compile.gpu.passes.fuse_prologue import absorbed
 from tessera.compile.gpu.passes.group_gemms import together
@@ -49,9 +49,9 @@ def split_kernels(p: DeviceProgram) -> DeviceProgram:
 
 def _split(s: Any) -> Any:
     if isinstance(s, Group):
-        return Parts(s, s.kernels)
+        return SplitStep(s, s.kernels)
     parts = split_kernel(s) if isinstance(s, Kernel) else ()
-    return Parts(s, tuple(parts)) if len(parts) > 1 else s
+    return SplitStep(s, tuple(parts)) if len(parts) > 1 else s
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import math
 from tessera.core.dims import Size, product, substitute, symbols
 from tessera.ir.target.cpu.machine import SIMPLE
 from tessera.ir.target.cpu.software_pipeline import Iteration, TurnWriter
-from tessera.ir.target.cpu.tiles import Product, usable_features
+from tessera.ir.target.cpu.tiles import MatrixLoop, usable_features
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
@@ -97,9 +97,9 @@ class Emitter(TurnWriter):
         for op in self.selected(block.operations):
             self.one(op)
 
-    def one(self, op: Operation | Product | Iteration) -> None:
+    def one(self, op: Operation | MatrixLoop | Iteration) -> None:
         """Write an operation, or several that are written together."""
-        if isinstance(op, Product):
+        if isinstance(op, MatrixLoop):
             self.product(op)
         elif isinstance(op, Iteration):
             self.turn(op)

@@ -30,7 +30,7 @@ def strides(shape: Shape) -> list[Size]:
     return [product(shape[i + 1 :]) for i in range(len(shape))]
 
 
-class Place(NamedTuple):
+class TileChunk(NamedTuple):
     """A chunk of a tile in memory."""
 
     pointer: str
@@ -50,7 +50,7 @@ class MemoryWriter(LlvmWriter):
             names.append(self.one_vector(loaded, [x.width for x in pieces], op.results[0].dtype))
         self.tiles[op.results[0]] = names
 
-    def accesses(self, op: Operation, p: Place, dtype: DType) -> list[Place]:
+    def accesses(self, op: Operation, p: TileChunk, dtype: DType) -> list[TileChunk]:
         """The accesses of a chunk: one, or those of at most so many elements as the operation says."""
         most = op.attributes.get("vector")
         if most is None or p.width <= most or p.step is not None:
@@ -60,7 +60,7 @@ class MemoryWriter(LlvmWriter):
             n = min(most, p.width - at)
             mask = None if p.mask is None else self.elements_from(p.mask, "i1", p.width, at, n)
             here = p.pointer if at == 0 else self.element(p.pointer, memory_type(dtype), None, at)
-            out.append(Place(here, n, mask, None))
+            out.append(TileChunk(here, n, mask, None))
         return out
 
     def elements_from(self, x: str, kind: str, width: int, at: int, count: int) -> str:
@@ -186,8 +186,8 @@ class MemoryWriter(LlvmWriter):
         self.start(done)
 
     def split_store(
-        self, op: Operation, dtype: DType, names: Sequence[str], places: Sequence[Place]
-    ) -> tuple[list[str], list[Place]]:
+        self, op: Operation, dtype: DType, names: Sequence[str], places: Sequence[TileChunk]
+    ) -> tuple[list[str], list[TileChunk]]:
         """What a store writes and where, in the accesses that it may have."""
         kind, parts, out = memory_type(dtype), [], []
         for name, p in zip(names, places, strict=True):
@@ -198,7 +198,7 @@ class MemoryWriter(LlvmWriter):
                 at += x.width
         return parts, out
 
-    def store_all(self, dtype: DType, names: Sequence[str], places: Sequence[Place]) -> None:
+    def store_all(self, dtype: DType, names: Sequence[str], places: Sequence[TileChunk]) -> None:
         memory = memory_type(dtype)
         for name, (pointer, width, mask, step) in zip(names, places, strict=True):
             if width > 1 and step is None:
@@ -210,7 +210,7 @@ class MemoryWriter(LlvmWriter):
                 continue
             self.scatter(dtype, name, pointer, width, mask, step)
 
-    def may_bypass(self, op: Operation, places: Sequence[Place]) -> str | None:
+    def may_bypass(self, op: Operation, places: Sequence[TileChunk]) -> str | None:
         """An i1 that tells whether a store goes past the caches; None: it never does.
 
         Such an instruction writes whole vectors that lie at multiples of their size.
@@ -235,7 +235,7 @@ class MemoryWriter(LlvmWriter):
             return aligned if bytes_ >= least else None
         return self.both(aligned, self.put(f"icmp sge i64 {self.size(bytes_)}, {least}"))
 
-    def store_past(self, dtype: DType, name: str, p: Place) -> None:
+    def store_past(self, dtype: DType, name: str, p: TileChunk) -> None:
         wide, align = f"<{p.width} x {memory_type(dtype)}>", min(LANES * align_of(dtype), _LINE)
         self.do(f"store {wide} {name}, ptr {p.pointer}, align {align}, !nontemporal !0")
         self.bypasses = True
@@ -298,7 +298,7 @@ class MemoryWriter(LlvmWriter):
                     "declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)"
                 )
 
-    def places(self, op: Operation, t: Tile) -> list[Place]:
+    def places(self, op: Operation, t: Tile) -> list[TileChunk]:
         """Pointer, width, mask and step of each chunk of a tile in memory."""
         a, m = op.attributes, op.memory
         assert m is not None
@@ -308,7 +308,7 @@ class MemoryWriter(LlvmWriter):
             base = base + at * s
         memory = memory_type(t.dtype)
         dropped_ok = self.dropped_mask(op)
-        out: list[Place] = []
+        out: list[TileChunk] = []
         last = kept[-1] if kept else None
         contiguous = last is None or steps[last] == 1
         step = None if last is None or contiguous else self.size(steps[last])
@@ -322,7 +322,7 @@ class MemoryWriter(LlvmWriter):
                 here = offset if last is None else offset + at * steps[last]
                 pointer = self.address(m, memory, here)
                 mask = self.chunk_mask(op, last, at, width, ok)
-                out.append(Place(pointer, width, mask, step))
+                out.append(TileChunk(pointer, width, mask, step))
                 at += width
         return out
 

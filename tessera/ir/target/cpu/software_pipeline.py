@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from tessera.core.dtype import DType
 from tessera.core.processor import SETS
-from tessera.ir.target.cpu.memory import Place
-from tessera.ir.target.cpu.tiles import Product, TileWriter
+from tessera.ir.target.cpu.memory import TileChunk
+from tessera.ir.target.cpu.tiles import MatrixLoop, TileWriter
 from tessera.ir.target.cpu.types import LANES, align_of, memory_type, vector_type
 from tessera.ir.tile.ir import Operation
 
@@ -45,7 +45,7 @@ class TurnWriter(TileWriter):
 
     def selected(
         self, operations: Sequence[Operation]
-    ) -> Iterator[Operation | Product | Iteration]:
+    ) -> Iterator[Operation | MatrixLoop | Iteration]:
         """Operations of a block, in which products and turns are one each."""
         i = first = 0
         while i < len(operations):
@@ -118,7 +118,7 @@ class TurnWriter(TileWriter):
         self.tiles[t.steps[-1].fma.results[0]] = sums
 
     def add_products(
-        self, s: ColumnProduct, sums: list[str], row: list[str], after: list[Place] | None
+        self, s: ColumnProduct, sums: list[str], row: list[str], after: list[TileChunk] | None
     ) -> list[str]:
         """The products of a step added to sums; the result is the next row."""
         dtype, across, early = s.fma.results[0].dtype, len(row), self.early(s.fma)
@@ -148,7 +148,7 @@ class TurnWriter(TileWriter):
             for i in range(p.width)
         ]
 
-    def load_vector(self, dtype: DType, p: Place) -> str:
+    def load_vector(self, dtype: DType, p: TileChunk) -> str:
         """A vector that is read here, not later."""
         kind = vector_type(dtype, p.width)
         return self.put(f"load volatile {kind}, ptr {p.pointer}, align {align_of(dtype)}")

@@ -39,7 +39,7 @@ def usable_features() -> frozenset[str]:
     return frozenset(f for f in host_features() if not f.startswith("amx-") or f in wanted)
 
 
-class Product(NamedTuple):
+class MatrixLoop(NamedTuple):
     """A loop that is one product of matrices, what it begins with, and where its result goes."""
 
     first: Operation
@@ -64,7 +64,7 @@ class Product(NamedTuple):
 class TileWriter(WordWriter):
     """Writes products of words in matrix registers."""
 
-    steps: Product | None = None  # the product whose loop is being written
+    steps: MatrixLoop | None = None  # the product whose loop is being written
     configured = False
 
     @cached_property
@@ -76,7 +76,7 @@ class TileWriter(WordWriter):
             found.update(op.block.outputs if op.block is not None else ())
         return found
 
-    def grouped(self, operations: Sequence[Operation]) -> Iterator[Operation | Product]:
+    def grouped(self, operations: Sequence[Operation]) -> Iterator[Operation | MatrixLoop]:
         """Operations of a block, in which products for the matrix registers are one."""
         i = 0
         while i < len(operations):
@@ -84,7 +84,7 @@ class TileWriter(WordWriter):
             yield operations[i] if found is None else found
             i += 1 if found is None else 3
 
-    def found(self, ops: Sequence[Operation]) -> Product | None:
+    def found(self, ops: Sequence[Operation]) -> MatrixLoop | None:
         """The product that three operations are, if the registers can hold it."""
         if [op.name for op in ops[1:]] != ["for", "store"] or ops[0].name not in ("full", "load"):
             return None
@@ -112,10 +112,10 @@ class TileWriter(WordWriter):
         if not (chained and once and all(_is_matrix(op) for op in moved)):
             return None
         intrinsic = matrix_instruction(self.features, *_kinds(dot))
-        p = Product(first, loop, asks, left, right, intrinsic or "", store)
+        p = MatrixLoop(first, loop, asks, left, right, intrinsic or "", store)
         return p if intrinsic is not None and _fits(p, dot) else None
 
-    def product(self, p: Product) -> None:
+    def product(self, p: MatrixLoop) -> None:
         """A loop that multiplies in the matrix registers."""
         self.configured = True
         places = [(r, c) for r in range(p.rows) for c in range(p.columns)]
@@ -193,7 +193,7 @@ def _is_matrix(op: Operation) -> bool:
     return len(a["axes"]) == 2 and not a["masked"] and strides(m.type.shape)[a["axes"][1]] == 1
 
 
-def _fits(p: Product, dot: Operation) -> bool:
+def _fits(p: MatrixLoop, dot: Operation) -> bool:
     """Whether whole registers hold the factors and the sums."""
     (m, k), n = dot.operands[0].shape, dot.operands[1].shape[1]
     whole = k == SIDE and m % SIDE == n % SIDE == 0 and not p.loop.attributes.get("bounded")

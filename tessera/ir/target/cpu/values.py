@@ -317,7 +317,7 @@ class ValueWriter(QuotientWriter):
         return self.scalar("add", (product, z), (dtype,) * 2, width)
 
 
-class _Words(dict[str, str]):
+class _TableWords(dict[str, str]):
     """What stands in the rows of scalars.py, made when it is asked for."""
 
     def __init__(self, dtype: DType, width: int):
@@ -342,10 +342,10 @@ class _Words(dict[str, str]):
         return text
 
 
-_words = cache(_Words)
+_words = cache(_TableWords)
 
 
-class _Line(NamedTuple):
+class _TableLine(NamedTuple):
     """A line of a row of scalars.py: the name of its result, its text, and the words in it."""
 
     kept: str
@@ -354,12 +354,12 @@ class _Line(NamedTuple):
 
 
 @cache
-def _lines(kind: str, name: str) -> tuple[_Line, ...]:
+def _lines(kind: str, name: str) -> tuple[_TableLine, ...]:
     out = []
     for line in TEMPLATES[kind][name].splitlines():
         kept, _, text = line.strip().rpartition(" = ")
         found = {word for _, word, _, _ in Formatter().parse(text) if word is not None}
-        out.append(_Line(kept, text, tuple(w for w in found if not w.isdigit())))
+        out.append(_TableLine(kept, text, tuple(w for w in found if not w.isdigit())))
     return tuple(out)
 
 

@@ -18,7 +18,7 @@ from tessera.core.dtype import bf16, f16, f32
 from tessera.ir.target.gluon.flash_forward_match import (
     GROUPS,
     ROWS,
-    Box,
+    TmaBox,
     around_loops,
     has_rows,
     memory_of,
@@ -125,7 +125,7 @@ class Double:
         return GROUPS[self.columns]
 
     @property
-    def boxes(self) -> dict[Memory, Box]:
+    def boxes(self) -> dict[Memory, TmaBox]:
         """What is fetched and stored as boxes."""
         return _boxes(self)
 
@@ -285,11 +285,11 @@ def _fits(p: Double) -> bool:
     return _is_whole(p) and _is_closed(p) and _is_shared(p) and _keeps_pace(p)
 
 
-def _boxes(p: Double) -> dict[Memory, Box]:
-    out: dict[Memory, Box] = {}
+def _boxes(p: Double) -> dict[Memory, TmaBox]:
+    out: dict[Memory, TmaBox] = {}
     for op in _accesses(p):
         *lead, columns = op.attributes["extent"]
-        out[memory_of(op)] = Box(memory_of(op), int(product(tuple(lead))), int(columns))
+        out[memory_of(op)] = TmaBox(memory_of(op), int(product(tuple(lead))), int(columns))
     return out
 
 

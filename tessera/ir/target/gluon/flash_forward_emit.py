@@ -16,9 +16,9 @@ from tessera.ir.target.gluon.flash_forward_match import (
     DEPTH,
     NAMES,
     ROWS,
-    Box,
     Pipeline,
     PipelineLoop,
+    TmaBox,
     boxes,
     memory_of,
     pipeline,
@@ -40,7 +40,7 @@ def emit(kernel: Kernel, threads: Threads) -> str:
     """The module that defines a kernel, which is a pipeline, a double or a stream, under its name."""
     found = pipeline(kernel)
     if found is not None:
-        return _Emitter(found, threads).text()
+        return _PipelineEmitter(found, threads).text()
     twice = double(kernel)
     if twice is not None:
         return DoubleWriter(twice, threads).text()
@@ -49,7 +49,7 @@ def emit(kernel: Kernel, threads: Threads) -> str:
     return StreamWriter(other, threads).text()
 
 
-def boxes_of(kernel: Kernel) -> dict[Memory, Box]:
+def boxes_of(kernel: Kernel) -> dict[Memory, TmaBox]:
     """The parameters of a kernel that are boxes."""
     found = pipeline(kernel)
     if found is not None:
@@ -67,7 +67,7 @@ def instances(kernel: Kernel) -> int:
     return 1 if found is None else found.groups
 
 
-def box_type(box: Box) -> str:
+def box_type(box: TmaBox) -> str:
     """The type of a parameter that is a box, as signatures write it."""
     kind = pointer(box.memory.type.dtype)[1:]
     if box.is_line:
@@ -77,7 +77,7 @@ def box_type(box: Box) -> str:
     return f"tensordesc<{kind}[{box.rows}, {box.columns}],{layout}>"
 
 
-class _Emitter(RoleWriter):
+class _PipelineEmitter(RoleWriter):
     """A whole kernel; tiles have the layout that products leave: scores are `rows`, sums are `sums`."""
 
     def __init__(self, p: Pipeline, style: Threads):

@@ -101,7 +101,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
-class Box:
+class TmaBox:
     """Rows of a memory that the tensor memory accelerator copies at once; all axes but the last count rows."""
 
     memory: Memory
@@ -148,12 +148,12 @@ def pipeline(kernel: Kernel) -> Pipeline | None:
     return p if len(found) == len(loops) and _fits(p) else None
 
 
-def boxes(p: Pipeline) -> dict[Memory, Box]:
+def boxes(p: Pipeline) -> dict[Memory, TmaBox]:
     """What is fetched and stored as boxes."""
-    out: dict[Memory, Box] = {}
+    out: dict[Memory, TmaBox] = {}
     for op in (p.tile, *_loads(p), p.out):
         *_, rows, columns = op.attributes["extent"]
-        out[memory_of(op)] = Box(memory_of(op), int(rows), int(columns))
+        out[memory_of(op)] = TmaBox(memory_of(op), int(rows), int(columns))
     return out
 
 

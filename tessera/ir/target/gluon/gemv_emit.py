@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.core.dims import Size, product
-from tessera.ir.target.gluon.gemv_match import Stream
+from tessera.ir.target.gluon.gemv_match import GemvParts
 from tessera.ir.target.gluon.text import FETCH, HEAD, NARROW, STREAM, WIDE
 from tessera.ir.target.triton import waits
 from tessera.ir.target.triton.types import VALUES
@@ -27,7 +27,7 @@ _NAMES = ("ring", "full", "vector", "vectors", "flat", "rows", "factor", "line",
 class StreamWriter(ValueWriter):
     """A whole kernel."""
 
-    def __init__(self, s: Stream, style: Threads):
+    def __init__(self, s: GemvParts, style: Threads):
         super().__init__(s.kernel, style)
         self.s, self.layout = s, "flat"
         self.taken |= {*_NAMES, "i", "j", "at", "newer"}

@@ -14,7 +14,7 @@ from typing import Any
 
 from tessera.core.dims import symbol
 from tessera.core.dtype import bf16, f16
-from tessera.ir.target.gluon.flash_forward_match import Box, memory_of
+from tessera.ir.target.gluon.flash_forward_match import TmaBox, memory_of
 from tessera.ir.tile.ir import Kernel, Memory, Operation
 
 _VECTORS = frozenset(
@@ -35,7 +35,7 @@ _VECTORS = frozenset(
 
 
 @dataclass(frozen=True)
-class Stream:
+class GemvParts:
     """The parts of a kernel."""
 
     kernel: Kernel
@@ -47,10 +47,10 @@ class Stream:
     after: tuple[Operation, ...]
 
     @property
-    def matrix(self) -> Box:
+    def matrix(self) -> TmaBox:
         """What is fetched at once, for one part."""
         columns, depth = self.rows[0].attributes["extent"]
-        return Box(memory_of(self.rows[0]), int(columns), int(depth))
+        return TmaBox(memory_of(self.rows[0]), int(columns), int(depth))
 
     @property
     def offsets(self) -> tuple[Any, ...]:
@@ -65,7 +65,7 @@ class Stream:
         return int(n)
 
 
-def stream(kernel: Kernel) -> Stream | None:
+def stream(kernel: Kernel) -> GemvParts | None:
     """The parts of a kernel that is a stream."""
     *before, last = kernel.body.operations
     allocated = [op for op in before if op.name == "alloc"]
@@ -85,12 +85,12 @@ def stream(kernel: Kernel) -> Stream | None:
         return None
     part, *rows = loop.block.operations[: parts + 1]
     shared, after = memory_of(allocated[0]), last.block.operations[parts + 1 :]
-    found = Stream(kernel, shared, tuple(before), last, loop, tuple(rows), tuple(after))
+    found = GemvParts(kernel, shared, tuple(before), last, loop, tuple(rows), tuple(after))
     fits = part.memory is shared and _is_whole(found)
     return found if fits and _are_vectors(found.before) and _are_vectors(found.after) else None
 
 
-def _is_whole(s: Stream) -> bool:
+def _is_whole(s: GemvParts) -> bool:
     (number, count), a, b = s.kernel.grid[0], s.loop.attributes, s.matrix
     outer = s.blocks.attributes
     return (

@@ -29,14 +29,14 @@ from triton.language.extra import libdevice
 
 def emit(kernel: Kernel, threads: Threads | None = None, kind: str = "cuda") -> str:
     """The module that defines a kernel, under its name, for devices of a kind: cuda or hip."""
-    made = _Emitter(kernel, threads or Threads())
+    made = _KernelEmitter(kernel, threads or Threads())
     made.language = {"cuda": "ptx", "hip": "amdgcn"}[kind]
     return made.text()
 
 
 def scratch_bytes(kernel: Kernel) -> Size:
     """Bytes of scratch that a block needs: it gets them as the last parameter, if any."""
-    return _Emitter(kernel, Threads()).lay_out_scratch()
+    return _KernelEmitter(kernel, Threads()).lay_out_scratch()
 
 
 def size_names(kernel: Kernel) -> list[str]:
@@ -44,7 +44,7 @@ def size_names(kernel: Kernel) -> list[str]:
     return list(kernel.sizes)
 
 
-class _Emitter(ValueWriter):
+class _KernelEmitter(ValueWriter):
     """A whole kernel."""
 
     def text(self) -> str:

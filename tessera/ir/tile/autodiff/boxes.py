@@ -16,7 +16,7 @@ from tessera.ir.tile.ir import Builder, Memory, Tile
 
 
 @dataclass(frozen=True)
-class Box:
+class ElementBox:
     """Elements of a memory: those from `at` on, moved by tiles of indices along picked axes."""
 
     at: tuple[Size, ...]
@@ -40,10 +40,10 @@ class Box:
         picked = {i: x if x.shape else b.reshape(x, ones) for i, x in self.picked.items()}
         b.scatter(m, t, picked, self.at, self.extent, self.axes, self.masked, distinct=True)
 
-    def behind(self, own: Sequence[Size]) -> Box:
+    def behind(self, own: Sequence[Size]) -> ElementBox:
         """The same elements of a memory with more axes in front, at these positions."""
         n = len(own)
-        return Box(
+        return ElementBox(
             (*own, *self.at), (*(1,) * n, *self.extent), tuple(i + n for i in self.axes),
             tuple(i + n for i in self.masked), {i + n: t for i, t in self.picked.items()},
         )  # fmt: skip
@@ -65,7 +65,7 @@ class Box:
                     walk(left[1:], {**at, left[0]: loop.variable})
                 return
             here = {i: _cut(b, lines[i], at) if i in lines else x for i, x in self.picked.items()}
-            one = Box(self.at, self.extent, self.axes, self.masked, here)
+            one = ElementBox(self.at, self.extent, self.axes, self.masked, here)
             one.store(b, m, b.apply("add", one.load(b, m), _cut(b, value, at)))
 
         walk(dims, {})

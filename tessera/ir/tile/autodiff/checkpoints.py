@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.core.types import TensorType
-from tessera.ir.tile.autodiff.boxes import Box
+from tessera.ir.tile.autodiff.boxes import ElementBox
 from tessera.ir.tile.ir import Builder, Memory, Tile
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class LoopCheckpoints:
     """States at turns that are `far` apart, and at nearer ones of the stretch that is being reversed."""
 
     coarse: Sequence[Memory]
@@ -20,10 +20,10 @@ class Checkpoints:
     near: Tile
 
     @staticmethod
-    def box(t: Tile, slot: Tile) -> Box:
+    def box(t: Tile, slot: Tile) -> ElementBox:
         """Where a tile is kept."""
         sizes = t.shape
-        return Box(
+        return ElementBox(
             (0,) * (1 + len(sizes)), (1, *sizes), tuple(range(1, 1 + len(sizes))), (), {0: slot}
         )
 

@@ -24,7 +24,7 @@ from tessera.ir.tile.rules import canonical
 
 
 @dataclass(frozen=True)
-class Forward:
+class ForwardKernel:
     """A kernel on the operands of another one and tangents of some of them."""
 
     kernel: Kernel
@@ -32,7 +32,7 @@ class Forward:
     results: tuple[int | None, ...]  # for each result of the kernel, which one here is its tangent
 
 
-def push(kernel: Kernel, count: int, moved: Sequence[bool], pushes: Pushes) -> Forward:
+def push(kernel: Kernel, count: int, moved: Sequence[bool], pushes: Pushes) -> ForwardKernel:
     """The tangents of the results from those of the moved ones of `count` operands.
 
     The results of a kernel are the operands that it stores to, and then what it makes.  Operands that it
@@ -43,7 +43,7 @@ def push(kernel: Kernel, count: int, moved: Sequence[bool], pushes: Pushes) -> F
     first = count + len(w.tangents)
     results = [m for i, m in enumerate(made.parameters) if m.writable or i >= first]
     found = tuple(results.index(w.pushed[m]) if m in w.pushed else None for m in w.results)
-    return Forward(made, tuple(w.tangents), found)
+    return ForwardKernel(made, tuple(w.tangents), found)
 
 
 class _ForwardWriter:

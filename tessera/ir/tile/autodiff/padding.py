@@ -14,7 +14,7 @@ from tessera.ir.tile.ir import Block, Kernel, Operation, Tile
 
 
 @dataclass(frozen=True)
-class End:
+class AxisEnd:
     """Where an axis of a tile ends: the position of its first element, and the size of the axis."""
 
     start: Size
@@ -22,7 +22,7 @@ class End:
     by: Tile | None = None  # a number that is data and moves the first element
 
 
-Ends = tuple[End | None, ...]  # one for each axis of a tile; None: nothing lies past the end
+Ends = tuple[AxisEnd | None, ...]  # one for each axis of a tile; None: nothing lies past the end
 
 
 def ends_of(kernel: Kernel) -> dict[Tile, Ends]:
@@ -69,7 +69,7 @@ def _of(op: Operation, found: dict[Tile, Ends]) -> Ends:
     return tuple(_kept(op.operands, ends, i, n) for i, n in enumerate(y.shape))
 
 
-def _kept(operands: Sequence[Tile], ends: Sequence[Ends], i: int, size: int) -> End | None:
+def _kept(operands: Sequence[Tile], ends: Sequence[Ends], i: int, size: int) -> AxisEnd | None:
     for t, e in zip(operands, ends, strict=True):
         if e and t.shape[i] == size and e[i] is not None:
             return e[i]
@@ -81,11 +81,11 @@ def _loaded(op: Operation, y: Tile, indices: Sequence[Ends]) -> Ends:
     assert op.memory is not None
     a, shape, rank = op.attributes, op.memory.type.shape, len(y.shape)
     moves = dict(zip(a.get("picked", ()), op.operands, strict=True))
-    ends: list[End | None] = [None] * rank
+    ends: list[AxisEnd | None] = [None] * rank
     for k, i in enumerate(a["axes"][:rank]):
         by = moves.get(i)
         if i in a["masked"] and a["extent"][i] != 1:
-            ends[k] = End(a["at"][i], shape[i], by)
+            ends[k] = AxisEnd(a["at"][i], shape[i], by)
     for t, e in zip(op.operands, indices, strict=True):
         for k, end in enumerate(e):
             dim = k + rank - len(t.shape)

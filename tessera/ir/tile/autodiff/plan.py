@@ -19,7 +19,7 @@ from tessera.ir.tile.legalize.ranges import Range, range_of
 
 
 @dataclass(frozen=True)
-class Access:
+class LoopAccess:
     """A load or a store, and the loops around it, outermost first."""
 
     op: Operation
@@ -50,7 +50,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Place:
+class GradientPlace:
     """The gradient of a memory: axes of its own in front, and how instances write to it."""
 
     own: tuple[tuple[str, Size], ...]  # grid axes whose instances have a gradient each
@@ -64,32 +64,32 @@ def ends_by_data(loop: Mapping[str, Any]) -> bool:
     return bool(loop.get("bounded") or loop.get("going"))
 
 
-def loads_of(kernel: Kernel, memory: Memory) -> list[Access]:
+def loads_of(kernel: Kernel, memory: Memory) -> list[LoopAccess]:
     """The operations that read a memory."""
     return [x for x in accesses(kernel, memory) if x.op.traits.reads]
 
 
-def stores_of(kernel: Kernel, memory: Memory) -> list[Access]:
+def stores_of(kernel: Kernel, memory: Memory) -> list[LoopAccess]:
     """The operations that write to a memory."""
     return [x for x in accesses(kernel, memory) if x.op.traits.writes]
 
 
-def accesses(kernel: Kernel, memory: Memory) -> list[Access]:
+def accesses(kernel: Kernel, memory: Memory) -> list[LoopAccess]:
     """The operations that read a memory or write to it."""
-    found: list[Access] = []
+    found: list[LoopAccess] = []
 
     def walk(block: Block, loops: tuple[Mapping[str, Any], ...]) -> None:
         for op in block.operations:
             if op.block is not None:
                 walk(op.block, (*loops, op.attributes))
             elif op.memory is memory and (op.traits.reads or op.traits.writes):
-                found.append(Access(op, loops))
+                found.append(LoopAccess(op, loops))
 
     walk(kernel.body, ())
     return found
 
 
-def place_of(kernel: Kernel, memory: Memory) -> Place:
+def place_of(kernel: Kernel, memory: Memory) -> GradientPlace:
     """Where the gradient of a memory goes that is loaded and not stored to.
 
     Where data say what is loaded, a gradient for every instance would be as large as the tensor for a few
@@ -98,17 +98,17 @@ def place_of(kernel: Kernel, memory: Memory) -> Place:
     loads, grid = loads_of(kernel, memory), dict(kernel.grid)
     own = tuple((g, n) for g, n in kernel.grid if n != 1 and not _is_parted(loads, g, memory))
     if any(x.picked for x in loads):
-        return Place((), bool(own) or not meets_once(loads), True, bool(own))
+        return GradientPlace((), bool(own) or not meets_once(loads), True, bool(own))
     adds, names = not meets_once(loads), {g for g, _ in own}
     bounds = [n for x in loads for a in x.loops for n in (a["start"], a["stop"])]
     moved = any(symbols(n) & names for n in (*bounds, *(n for x in loads for n in x.at)))
-    return Place(own, adds, adds or moved or not _covers(loads, memory, grid))
+    return GradientPlace(own, adds, adds or moved or not _covers(loads, memory, grid))
 
 
 # Instances that do not overlap ------------------------------------------------------------------
 
 
-def _is_parted(loads: Sequence[Access], g: str, memory: Memory) -> bool:
+def _is_parted(loads: Sequence[LoopAccess], g: str, memory: Memory) -> bool:
     """Whether instances with different g load no element in common."""
     if not loads:
         return True
@@ -117,7 +117,7 @@ def _is_parted(loads: Sequence[Access], g: str, memory: Memory) -> bool:
     return any(_parts(loads, g, axis) for axis in range(memory.type.rank))
 
 
-def _batch_axes(loads: Sequence[Access], g: str, memory: Memory) -> int:
+def _batch_axes(loads: Sequence[LoopAccess], g: str, memory: Memory) -> int:
     """How many leading axes g runs over as one, if it does in every load."""
     shape = memory.type.shape
     for count in range(len(shape), 0, -1):
@@ -128,7 +128,7 @@ def _batch_axes(loads: Sequence[Access], g: str, memory: Memory) -> int:
     return 0
 
 
-def _parts(loads: Sequence[Access], g: str, axis: int) -> bool:
+def _parts(loads: Sequence[LoopAccess], g: str, axis: int) -> bool:
     """Whether along an axis an instance stays between c g and c (g + 1)."""
     steps: set[int] = set()
     low, high = math.inf, -math.inf
@@ -143,7 +143,7 @@ def _parts(loads: Sequence[Access], g: str, axis: int) -> bool:
     return len(steps) == 1 and high - low <= min(steps)
 
 
-def _unrolled(x: Access, axis: int) -> tuple[Size, dict[str, Range]]:
+def _unrolled(x: LoopAccess, axis: int) -> tuple[Size, dict[str, Range]]:
     """A position with every loop's counter as its start and the distance from it."""
     at, counters = x.at[axis], {}
     for a in reversed(x.loops):
@@ -178,18 +178,18 @@ def _factor(x: Size, name: str) -> int | None:
 # Elements that an instance meets once ---------------------------------------------------------------
 
 
-def meets_once(found: Sequence[Access]) -> bool:
+def meets_once(found: Sequence[LoopAccess]) -> bool:
     """Whether one instance meets every element at most once in these operations."""
     if any(not _advances(x) or not (x.is_box or _says_distinct(x)) for x in found):
         return False
     return all(_disjoint(x, y) for x, y in combinations(found, 2))
 
 
-def _says_distinct(x: Access) -> bool:
+def _says_distinct(x: LoopAccess) -> bool:
     return bool(x.op.attributes.get("distinct"))
 
 
-def _advances(x: Access) -> bool:
+def _advances(x: LoopAccess) -> bool:
     """Whether every loop around moves the box on by its extent, each along an axis of its own."""
     taken: set[int] = set()
     for a in x.loops:
@@ -208,7 +208,7 @@ def _advances(x: Access) -> bool:
     return True
 
 
-def _disjoint(x: Access, y: Access) -> bool:
+def _disjoint(x: LoopAccess, y: LoopAccess) -> bool:
     """Whether two boxes are a fixed distance apart that leaves no element in common."""
     boxes = enumerate(zip(x.at, y.at, x.extent, y.extent, strict=True))
     for i, (a, b, n, m) in boxes:
@@ -224,7 +224,7 @@ def _disjoint(x: Access, y: Access) -> bool:
 # Elements that no instance meets ------------------------------------------------------------------
 
 
-def _covers(loads: Sequence[Access], memory: Memory, grid: Mapping[str, Size]) -> bool:
+def _covers(loads: Sequence[LoopAccess], memory: Memory, grid: Mapping[str, Size]) -> bool:
     """Whether the instances load all elements: one load does, or several side by side along an axis."""
     if len(loads) == 1:
         return _covering(loads[0], memory, grid, None)
@@ -238,7 +238,7 @@ def _covers(loads: Sequence[Access], memory: Memory, grid: Mapping[str, Size]) -
     return False
 
 
-def _covering(x: Access, memory: Memory, grid: Mapping[str, Size], but: int | None) -> bool:
+def _covering(x: LoopAccess, memory: Memory, grid: Mapping[str, Size], but: int | None) -> bool:
     """Whether a load meets all elements along every axis, but one."""
     shape, loops = memory.type.shape, {a["variable"]: a for a in x.loops}
     for g, count in grid.items():
@@ -254,7 +254,11 @@ def _covering(x: Access, memory: Memory, grid: Mapping[str, Size], but: int | No
 
 
 def _along(
-    x: Access, axis: int, shape: Sequence[Size], grid: Mapping[str, Size], loops: Mapping[str, Any]
+    x: LoopAccess,
+    axis: int,
+    shape: Sequence[Size],
+    grid: Mapping[str, Size],
+    loops: Mapping[str, Any],
 ) -> bool:
     at, extent, size = x.at[axis], x.extent[axis], shape[axis]
     if at == 0:

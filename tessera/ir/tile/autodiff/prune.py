@@ -19,7 +19,7 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 def prune(kernel: Kernel) -> Kernel:
     """A kernel with the same results that computes nothing else."""
     settled = replace(kernel, body=_Settled().block(kernel.body))
-    live = _Live()
+    live = _LiveTiles()
     while live.grows(settled.body):
         pass
     return replace(settled, body=live.block(settled.body))
@@ -55,7 +55,7 @@ class _Settled:
         return Operation(op.name, operands, op.attributes, results, op.memory, block, op.location)
 
 
-class _Live:
+class _LiveTiles:
     """The tiles and the scratch that results depend on."""
 
     def __init__(self) -> None:

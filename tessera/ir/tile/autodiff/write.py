@@ -18,8 +18,8 @@ from tessera.core.dims import Dim, Size, Symbol, larger, substitute, symbol, sym
 from tessera.core.dtype import DType, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.activity import moving
-from tessera.ir.tile.autodiff.boxes import Box
-from tessera.ir.tile.autodiff.checkpoints import Checkpoints
+from tessera.ir.tile.autodiff.boxes import ElementBox
+from tessera.ir.tile.autodiff.checkpoints import LoopCheckpoints
 from tessera.ir.tile.autodiff.memories import changing, check_stores, stale_loads
 from tessera.ir.tile.autodiff.padding import ends_of
 from tessera.ir.tile.autodiff.plan import ends_by_data, loads_of, meets_once, place_of, stores_of
@@ -157,7 +157,7 @@ class ReverseWriter:
         at, by = self.b.index(self.size(x), shape, axis), self.shift(x)
         return at if by is None else self.b.apply("add", at, by)
 
-    def box(self, op: Operation) -> Box:
+    def box(self, op: Operation) -> ElementBox:
         """Where an operation reads or writes."""
         a = op.attributes
         picked = {}
@@ -166,7 +166,7 @@ class ReverseWriter:
         for i, at in enumerate(a["at"]):
             if (by := self.shift(at)) is not None:
                 picked[i] = self.b.apply("add", picked[i], by) if i in picked else by
-        return Box(self.size(a["at"]), a["extent"], a["axes"], a["masked"], picked)
+        return ElementBox(self.size(a["at"]), a["extent"], a["axes"], a["masked"], picked)
 
     def add(self, t: Tile, ct: Tile) -> None:
         """Add to the cotangent of a tile."""
@@ -252,14 +252,14 @@ class ReverseWriter:
                 kept = self.b.alloc(t.dtype, (*(n for n in sizes if n is not None), *t.shape))
                 self.tapes[x.op] = kept, [a["variable"] for a in x.loops]
 
-    def _slot(self, loops: Sequence[str], t: Tile) -> Box:
+    def _slot(self, loops: Sequence[str], t: Tile) -> ElementBox:
         """Where a tile is kept that is loaded in a turn of each of these loops."""
         n, sizes = len(loops), t.shape
         turns = [self.turns[name] for name in loops]
         at = (*(size for size, _ in turns), *(0,) * len(sizes))
         axes = tuple(range(n, n + len(sizes)))
         picked = {k: by for k, (_, by) in enumerate(turns) if by is not None}
-        return Box(at, (*(1,) * n, *sizes), axes, (), picked)
+        return ElementBox(at, (*(1,) * n, *sizes), axes, (), picked)
 
     def _forward_loop(self, op: Operation, block: Block) -> None:
         a, b = op.attributes, self.b
@@ -373,7 +373,7 @@ class ReverseWriter:
         by = last if step == 1 else self.b.apply("mul", last, self.b.full(i64, (), step))
         self._enter(name, start - i * step, (-i, last), by)
 
-    def _state(self, op: Operation, block: Block, kept: Checkpoints | None) -> Sequence[Tile]:
+    def _state(self, op: Operation, block: Block, kept: LoopCheckpoints | None) -> Sequence[Tile]:
         """What a loop carries into a turn: as it was saved, or computed again from a checkpoint."""
         name, saved = op.attributes["variable"], self.saved[op]
         if saved is not None:
@@ -405,7 +405,7 @@ class ReverseWriter:
         self._enter(name, *here)
         return made
 
-    def _checkpoints(self, op: Operation, block: Block, count: Tile | None) -> Checkpoints:
+    def _checkpoints(self, op: Operation, block: Block, count: Tile | None) -> LoopCheckpoints:
         """Room for states of a loop that no size bounds, and the states at some turns, evenly spread."""
         b = self.b
         assert count is not None
@@ -425,7 +425,7 @@ class ReverseWriter:
         )
         begin = [self.tiles[t] for t in op.operands]
         self._replay(op, block, begin, b.full(i64, (), 0), count, (coarse, far))
-        return Checkpoints(coarse, fine, far, near)
+        return LoopCheckpoints(coarse, fine, far, near)
 
     def _replay(
         self, op: Operation, block: Block, begin: Sequence[Tile], base: Tile, turns: Tile,
@@ -446,7 +446,7 @@ class ReverseWriter:
                 up = b.apply("sub", stride, b.full(i64, (), 1))
                 slot = self._over(b.apply("add", b.index(loop.variable), up), stride)
                 for m, t in zip(memories, loop.carried, strict=True):
-                    Checkpoints.box(t, slot).store(b, m, t)
+                    LoopCheckpoints.box(t, slot).store(b, m, t)
             self.forward(block)
             loop.carry(*(self.tiles[t] for t in block.outputs))
         return loop.results

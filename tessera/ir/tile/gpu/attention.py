@@ -68,7 +68,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionProblem:
     """The sizes of an attention: batch, heads, heads of keys, queries, keys, and sizes of a row."""
 
     batch: int
@@ -120,7 +120,7 @@ class Problem:
 class AttentionKernel:
     """What the kernels have in common; tiles of a head are lists of pieces."""
 
-    def __init__(self, name: str, p: Problem, whole: int = 0):
+    def __init__(self, name: str, p: AttentionProblem, whole: int = 0):
         self.p, self.b, self.whole = p, Builder(name), whole
         self.columns = dict(p.columns)
         self.sizes: dict[str, int] = {}
@@ -234,7 +234,7 @@ class AttentionKernel:
 
 
 @dataclass
-class Sums:
+class QuerySums:
     """What a block of queries has of the keys so far."""
 
     acc: list[Tile]  # values times weights
@@ -246,14 +246,16 @@ class Sums:
         return [*self.acc, self.top, self.total]
 
     @staticmethod
-    def of(tiles: Sequence[Tile]) -> Sums:
-        return Sums(list(tiles[:-2]), tiles[-2], tiles[-1])
+    def of(tiles: Sequence[Tile]) -> QuerySums:
+        return QuerySums(list(tiles[:-2]), tiles[-2], tiles[-1])
 
 
-class Forward(AttentionKernel):
+class AttentionForward(AttentionKernel):
     """o, and the logarithm to base 2 of the sum of each row."""
 
-    def __init__(self, p: Problem, queries: int = 128, keys: int | None = None, whole: int = 0):
+    def __init__(
+        self, p: AttentionProblem, queries: int = 128, keys: int | None = None, whole: int = 0
+    ):
         super().__init__("attention", p, whole)
         self.m, self.n = queries, p.step if keys is None else keys
         self.inputs()
@@ -279,12 +281,12 @@ class Forward(AttentionKernel):
         self.finish(self.plain() if p.mask is None else self.in_parts())
         return b.finish()
 
-    def empty(self) -> Sums:
+    def empty(self) -> QuerySums:
         """The sums of no keys."""
         acc = self.zeros(self.m, self.p.values)
-        return Sums(acc, self.full((self.m, 1), -math.inf), self.full((self.m, 1), 0))
+        return QuerySums(acc, self.full((self.m, 1), -math.inf), self.full((self.m, 1), 0))
 
-    def plain(self) -> Sums:
+    def plain(self) -> QuerySums:
         """The sums of all keys in one chain."""
         edge, count = self.steps(self.at)
         state = self.empty().tiles
@@ -298,29 +300,29 @@ class Forward(AttentionKernel):
                 some.carry(*self.step(some, key, True))
             state = list(some.results)
         if edge == count and not self.p.causal:
-            return Sums.of(state)
+            return QuerySums.of(state)
         with self.b.loop(edge, count, 1, state) as clear:
             key = (count - 1 - clear.variable) * self.n
             clear.carry(*self.step(clear, key, False))
-        return Sums.of(clear.results)
+        return QuerySums.of(clear.results)
 
-    def in_parts(self) -> Sums:
+    def in_parts(self) -> QuerySums:
         """The sums of all keys, part by part."""
         end, size = self.end(), self.p.part
         with self.b.loop(0, (end + size - 1) // size, 1, self.empty().tiles) as parts:
             first = parts.variable * size
             own = self.of_part(first, smaller(end - first, size))
-            parts.carry(*joined(self, Sums.of(parts.carried), own).tiles)
-        return Sums.of(parts.results)
+            parts.carry(*joined(self, QuerySums.of(parts.carried), own).tiles)
+        return QuerySums.of(parts.results)
 
-    def of_part(self, first: Size, length: Size) -> Sums:
+    def of_part(self, first: Size, length: Size) -> QuerySums:
         """The sums of so many keys from one on."""
         count = (length + self.n - 1) // self.n
         edge = self.p.causal or bool(self.p.keys % self.n)
         with self.b.loop(0, count, 1, self.empty().tiles) as loop:
             key = first + (count - 1 - loop.variable) * self.n
             loop.carry(*self.step(loop, key, edge))
-        return Sums.of(loop.results)
+        return QuerySums.of(loop.results)
 
     def end(self) -> Size:
         """The key behind the last one that a query of the block sees."""
@@ -329,7 +331,7 @@ class Forward(AttentionKernel):
             return p.keys
         return smaller(p.keys, larger(self.at + self.m + p.offset, 0))
 
-    def finish(self, x: Sums) -> None:
+    def finish(self, x: QuerySums) -> None:
         """Write the means of values and the logarithms of the sums."""
         b, p = self.b, self.p
         total = b.apply("where", b.apply("eq", x.total, self.number(0)), self.number(1), x.total)
@@ -387,7 +389,7 @@ class Forward(AttentionKernel):
         return b.apply("fma", s, self.number(self.p.scale * LOG2E), more)
 
     def step(self, loop: Loop, key: Size, edge: bool) -> list[Tile]:
-        b, p, before = self.b, self.p, Sums.of(loop.carried)
+        b, p, before = self.b, self.p, QuerySums.of(loop.carried)
         g = self.h // p.share
         s = self.scores(g, key, edge)
         new = b.apply("max", before.top, b.fold("max", s, 1))
@@ -407,7 +409,7 @@ class Forward(AttentionKernel):
         return [*acc, new, total]
 
 
-def joined(kernel: AttentionKernel, x: Sums, y: Sums) -> Sums:
+def joined(kernel: AttentionKernel, x: QuerySums, y: QuerySums) -> QuerySums:
     """The sums of two parts; one that shows a row nothing changes nothing."""
     b, p = kernel.b, kernel.p
     top = b.apply("max", x.top, y.top)
@@ -420,10 +422,10 @@ def joined(kernel: AttentionKernel, x: Sums, y: Sums) -> Sums:
     acc = [
         b.apply("fma", a, one, b.apply("mul", c, two)) for a, c in zip(x.acc, y.acc, strict=True)
     ]
-    return Sums(acc, top, b.apply("fma", x.total, one, b.apply("mul", y.total, two)))
+    return QuerySums(acc, top, b.apply("fma", x.total, one, b.apply("mul", y.total, two)))
 
 
-def forward_block(p: Problem) -> tuple[int, Threads]:
+def forward_block(p: AttentionProblem) -> tuple[int, Threads]:
     """Queries of a block of the forward pass, and how a GPU runs it."""
     wide = max(width(p.size), width(p.values))
     if p.mask is not None:

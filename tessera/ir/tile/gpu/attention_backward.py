@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import f32
-from tessera.ir.tile.gpu.attention import LOG2E, AttentionKernel, Problem, width
+from tessera.ir.tile.gpu.attention import LOG2E, AttentionKernel, AttentionProblem, width
 from tessera.ir.tile.ir import Kernel, Loop, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -19,7 +19,7 @@ from tessera.ir.tile.launch import Threads
 class Delta(AttentionKernel):
     """The sum of o times its cotangent, for each query."""
 
-    def __init__(self, p: Problem, queries: int = 64):
+    def __init__(self, p: AttentionProblem, queries: int = 64):
         super().__init__("attention_delta", p)
         self.m = queries
         self.o = self.of_queries("o", p.values)
@@ -46,7 +46,7 @@ class Delta(AttentionKernel):
 class _Backward(AttentionKernel):
     """What both kernels of the backward pass read."""
 
-    def __init__(self, name: str, p: Problem, queries: int, keys: int, whole: int):
+    def __init__(self, name: str, p: AttentionProblem, queries: int, keys: int, whole: int):
         super().__init__(name, p, whole)
         self.m, self.n = queries, keys
         b = self.b
@@ -83,7 +83,7 @@ class _Backward(AttentionKernel):
 class KeysBackward(_Backward):
     """The cotangents of k and v: queries pass by a block of keys."""
 
-    def __init__(self, p: Problem, queries: int = 64, keys: int = 128, whole: int = 0):
+    def __init__(self, p: AttentionProblem, queries: int = 64, keys: int = 128, whole: int = 0):
         super().__init__("attention_keys", p, queries, keys, whole)
         self.d_k = self.of_keys("d_k", p.size, writable=True)
         self.d_v = self.of_keys("d_v", p.values, writable=True)
@@ -158,7 +158,7 @@ class KeysBackward(_Backward):
 class QueriesBackward(_Backward):
     """The cotangent of q: keys pass by a block of queries."""
 
-    def __init__(self, p: Problem, queries: int = 128, keys: int = 64, whole: int = 0):
+    def __init__(self, p: AttentionProblem, queries: int = 128, keys: int = 64, whole: int = 0):
         super().__init__("attention_queries", p, queries, keys, whole)
         self.d_q = self.of_queries("d_q", p.size, writable=True)
 
@@ -202,7 +202,7 @@ class QueriesBackward(_Backward):
         return self.summed(self.slopes(weights, d, self.row_delta), k, loop.carried)
 
 
-def keys_block(p: Problem) -> tuple[int, int, Threads]:
+def keys_block(p: AttentionProblem) -> tuple[int, int, Threads]:
     """Queries and keys of a block for the cotangents of k and v, and how a GPU runs it."""
     wide = max(width(p.size), width(p.values))
     if wide <= 128:
@@ -212,7 +212,7 @@ def keys_block(p: Problem) -> tuple[int, int, Threads]:
     return 32, 32, Threads(8, 1, True, approximate=True)
 
 
-def queries_block(p: Problem) -> tuple[int, int, Threads]:
+def queries_block(p: AttentionProblem) -> tuple[int, int, Threads]:
     """Queries and keys of a block for the cotangent of q, and how a GPU runs it."""
     wide = max(width(p.size), width(p.values))
     if wide <= 128:

@@ -17,10 +17,10 @@ from tessera.core.dims import Size, smaller
 from tessera.core.dtype import f32
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.attention import (
+    AttentionForward,
     AttentionKernel,
-    Forward,
-    Problem,
-    Sums,
+    AttentionProblem,
+    QuerySums,
     forward_block,
     joined,
     padded,
@@ -32,12 +32,12 @@ FEW = 64  # queries at most
 _AT_ONCE = 16  # parts that are read before they are joined
 
 
-def is_few(p: Problem) -> bool:
+def is_few(p: AttentionProblem) -> bool:
     """Whether parts of the keys are taken at the same time."""
     return 0 < p.queries <= FEW and p.keys > p.part
 
 
-def by_group(p: Problem) -> Problem:
+def by_group(p: AttentionProblem) -> AttentionProblem:
     """One query of heads that share keys as so many queries of one head."""
     if p.queries != 1:
         return p
@@ -47,7 +47,7 @@ def by_group(p: Problem) -> Problem:
     return replace(p, heads=p.groups, queries=p.share, causal=False, mask=mask, columns=columns)
 
 
-def part_types(p: Problem) -> dict[str, TensorType]:
+def part_types(p: AttentionProblem) -> dict[str, TensorType]:
     """What passes between the two kernels: sums, largest scores and totals of each part."""
     own = by_group(p)
     rows = (p.batch, own.heads, -(-p.keys // p.part), own.queries)
@@ -56,10 +56,10 @@ def part_types(p: Problem) -> dict[str, TensorType]:
     }  # fmt: skip
 
 
-class Part(Forward):
+class KeysPart(AttentionForward):
     """The sums of a part of the keys for a block of queries."""
 
-    def __init__(self, p: Problem, queries: int):
+    def __init__(self, p: AttentionProblem, queries: int):
         AttentionKernel.__init__(self, "attention_part", by_group(p))
         self.m, self.n = queries, p.step
         self.inputs()
@@ -83,10 +83,10 @@ class Part(Forward):
         return b.finish()
 
 
-class Join(Forward):
+class Join(AttentionForward):
     """o and the logarithms of one query, of what its parts say."""
 
-    def __init__(self, p: Problem):
+    def __init__(self, p: AttentionProblem):
         AttentionKernel.__init__(self, "attention_join", p)
         self.m = 1
         self.parts = [self.b.parameter(n, t) for n, t in part_types(p).items()]
@@ -102,19 +102,19 @@ class Join(Forward):
         if many:
             with b.loop(0, many, _AT_ONCE, found.tiles) as loop:
                 some = [loop.variable + i for i in range(_AT_ONCE)]
-                loop.carry(*self.joined(Sums.of(loop.carried), some).tiles)
-            found = Sums.of(loop.results)
+                loop.carry(*self.joined(QuerySums.of(loop.carried), some).tiles)
+            found = QuerySums.of(loop.results)
         found = self.joined(found, range(many, count))
         self.finish(found)
         return b.finish()
 
-    def joined(self, found: Sums, parts: Sequence[Size]) -> Sums:
+    def joined(self, found: QuerySums, parts: Sequence[Size]) -> QuerySums:
         """Sums, and then those of some parts, all of which are read first."""
         for x in [self.read(i) for i in parts]:
             found = joined(self, found, x)
         return found
 
-    def read(self, i: Size) -> Sums:
+    def read(self, i: Size) -> QuerySums:
         """What part i says."""
         p, (acc, *numbers) = self.p, self.parts
         alone = p.queries == 1
@@ -127,10 +127,10 @@ class Join(Forward):
             self.b.reshape(self.b.load(m, (self.z, *at), (1, 1, 1, 1), (3,)), (1, 1))
             for m in numbers
         )
-        return Sums(sums, top, total)
+        return QuerySums(sums, top, total)
 
 
-def part_block(p: Problem) -> tuple[int, Threads]:
+def part_block(p: AttentionProblem) -> tuple[int, Threads]:
     """Queries of a block, and how a GPU runs it.
 
     Sums of blocks of 16 and 32 rows have other last bits than those of 64 (29% of them on an H200; a product by itself
@@ -143,6 +143,6 @@ def part_block(p: Problem) -> tuple[int, Threads]:
     return rows, Threads(4, 2, approximate=True)
 
 
-def join_threads(p: Problem) -> Threads:
+def join_threads(p: AttentionProblem) -> Threads:
     """How a GPU joins parts: a number or two for each thread."""
     return Threads(max(1, min(4, padded(p.values) // 32)), approximate=True)

@@ -9,15 +9,15 @@ from tessera.core.dims import Size
 from tessera.core.dtype import DType, i64
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.blocks import power
-from tessera.ir.tile.gpu.conv_numbers import Numbers
-from tessera.ir.tile.gpu.conv_plan import Images, Piece, Three
+from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
+from tessera.ir.tile.gpu.conv_plan import Images, ImplicitProduct, Three
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 
 _PIXELS, _CHANNELS = 64, 64  # of a tile that is turned
 _ROWS, _DEPTH = 16, 64  # of weights that a block packs
 
 
-class Turned:
+class ChannelsLast:
     """x[n, c, ...] as x[n, ..., c], with zeros around, being written."""
 
     def __init__(self, images: Images):
@@ -59,7 +59,7 @@ class Turned:
 
     def inner(self, image: Size, group: Size, at: Size, first: Size) -> None:
         """Pixels at their places among the zeros; those that no window reaches are dropped."""
-        b, t, numbers = self.b, self.t, Numbers(self.b, 2 * self.t.pixels + self.source)
+        b, t, numbers = self.b, self.t, PositionNumbers(self.b, 2 * self.t.pixels + self.source)
         line = numbers.line(at, (self.pixels, 1), 0)
         z, *rest = numbers.places(line, t.sizes)
         places = [numbers.add(n, low) for n, low in zip((z, *rest), t.low, strict=True)]
@@ -81,7 +81,7 @@ class Turned:
         part = -(-t.pixels // blocks)
         piece = min(power(part), _PIXELS)
         part = -(-part // piece) * piece
-        numbers = Numbers(b, 2 * blocks * part)
+        numbers = PositionNumbers(b, 2 * blocks * part)
         zeros = b.full(t.dtype, (piece, self.channels), 0)
         with b.loop(0, part, piece) as loop:
             line = numbers.line(block * part + loop.variable, (piece, 1), 0)
@@ -106,7 +106,7 @@ class Turned:
 
     def windows(self, image: Size, group: Size, at: Size, first: Size) -> Tile:
         """Places of windows beside the channels: number k of a pixel is channel k % channels of place k // channels."""
-        b, t, numbers = self.b, self.t, Numbers(self.b, self.t.pixels + self.pixels)
+        b, t, numbers = self.b, self.t, PositionNumbers(self.b, self.t.pixels + self.pixels)
         line = numbers.line(at, (self.pixels, 1), 0, t.pixels - 1)
         z, y, column = numbers.places(line, t.padded)
         places, channel = beside(b, numbers, t, first, self.channels)
@@ -117,7 +117,9 @@ class Turned:
         return b.gather(self.x, picked, place, (1,) * 6, masked=(2, 3, 4, 5))
 
 
-def beside(b: Builder, numbers: Numbers, t: Images, first: Size, n: int) -> tuple[Tile, Tile]:
+def beside(
+    b: Builder, numbers: PositionNumbers, t: Images, first: Size, n: int
+) -> tuple[Tile, Tile]:
     """The place and the channel of the numbers of a pixel from `first` on; behind the last, a channel that is none."""
     line = numbers.line(first, (1, n), 1, t.depth)
     place, channel = numbers.split(line, t.channels)
@@ -126,7 +128,7 @@ def beside(b: Builder, numbers: Numbers, t: Images, first: Size, n: int) -> tupl
     return place, b.apply("where", inside, numbers.index(channel), none)
 
 
-def pack_weights(p: Piece, window: Three) -> Kernel:
+def pack_weights(p: ImplicitProduct, window: Three) -> Kernel:
     """w[g, o, c, ...] as w[g, o, tap, c], channels filled up with zeros."""
     b, t, made = Builder("pack"), p.images, p.results.made
     places = (*p.taps.window[:2], window[2])
@@ -140,7 +142,7 @@ def pack_weights(p: Piece, window: Three) -> Kernel:
     with b.loop(0, p.taps.count) as loop:
         at = places_of(loop.variable, p.taps.window)
         if t.beside.places > 1:
-            numbers = Numbers(b, t.depth + depth)
+            numbers = PositionNumbers(b, t.depth + depth)
             place, channel = beside(b, numbers, t, first, depth)
             picked = {2: channel, 5: numbers.index(place)}
             tile = b.gather(
@@ -160,7 +162,7 @@ def pack_weights(p: Piece, window: Three) -> Kernel:
     return b.finish()
 
 
-def pack_turned(pieces: Sequence[Piece], window: Three, dtype: DType) -> Kernel:
+def pack_turned(pieces: Sequence[ImplicitProduct], window: Three, dtype: DType) -> Kernel:
     """w[g, o, c, ...] as w[g, c, tap, o], turned round, the taps of each phase after those of the last."""
     b, t, made = Builder("pack_turned"), pieces[0].images, pieces[0].results.made
     w = b.parameter("w", TensorType(dtype, (t.groups, t.channels, made, *window)))
@@ -185,7 +187,7 @@ def pack_turned(pieces: Sequence[Piece], window: Three, dtype: DType) -> Kernel:
     return b.finish()
 
 
-def taps_of(pieces: Sequence[Piece]) -> int:
+def taps_of(pieces: Sequence[ImplicitProduct]) -> int:
     """Taps of all pieces."""
     return sum(p.taps.count for p in pieces)
 

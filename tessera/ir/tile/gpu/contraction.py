@@ -22,8 +22,8 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import axes_of, factors, is_plain, lies_along, read_of
 from tessera.ir.schedule.ir import Cast, Read, Term, reads
 from tessera.ir.tile.gpu.blocks import ProductBlock
-from tessera.ir.tile.gpu.product_blocks import Shape, product_block
-from tessera.ir.tile.gpu.terms import Line, Terms, parameters
+from tessera.ir.tile.gpu.product_blocks import ProductShape, product_block
+from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -142,13 +142,13 @@ class Contraction:
                 stop = smaller(stop, larger(at + size + seen.offset, 0))
         return start, stop
 
-    def line(self, axis: int, a: schedule.Axis, at: Size) -> tuple[str, Line]:
-        return a.name, Line(axis, at, self.block.m if a is self.m else self.block.n, a.size)
+    def line(self, axis: int, a: schedule.Axis, at: Size) -> tuple[str, AxisLine]:
+        return a.name, AxisLine(axis, at, self.block.m if a is self.m else self.block.n, a.size)
 
-    def depth(self, axis: int, at: Size) -> tuple[str, Line]:
-        return self.over.name, Line(axis, at, self.block.k, self.over.size)
+    def depth(self, axis: int, at: Size) -> tuple[str, AxisLine]:
+        return self.over.name, AxisLine(axis, at, self.block.k, self.over.size)
 
-    def factor(self, t: Term, *lines: tuple[str, Line]) -> Tile:
+    def factor(self, t: Term, *lines: tuple[str, AxisLine]) -> Tile:
         """A factor at some k; what lies behind the last one is 0."""
         where = self.terms(dict(lines))
         value = where.spread(where.term(t))
@@ -168,7 +168,7 @@ class Contraction:
             if self.over.name in symbols(x)
         )
 
-    def terms(self, lines: dict[str, Line]) -> Terms:
+    def terms(self, lines: dict[str, AxisLine]) -> Terms:
         made = Terms(self.b, self.memory, self.values.get)
         made.env, made.lines = dict(self.env), lines
         return made
@@ -226,11 +226,11 @@ def default_block(k: schedule.Kernel) -> ProductBlock:
     return product_block(shape_of(k))
 
 
-def shape_of(k: schedule.Kernel) -> Shape:
+def shape_of(k: schedule.Kernel) -> ProductShape:
     """What the choice of a block asks of a contraction."""
     head = k.stages[0]
     left, _ = factors(head)
     batch = int(product(tuple(a.size for a in head.axes[:-2])))
     m, n, depth = (int(a.size) for a in (*head.axes[-2:], *head.reduced))
     turned = bool(list(reads(left))) and lies_along(left, head.axes[-2])
-    return Shape(batch, m, n, depth, bare(left).dtype.bits, len(k.stages), turned)
+    return ProductShape(batch, m, n, depth, bare(left).dtype.bits, len(k.stages), turned)

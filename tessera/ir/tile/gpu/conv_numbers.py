@@ -11,7 +11,7 @@ from tessera.ir.tile.ir import Builder, Tile
 _SHORT = 1 << 31
 
 
-class Numbers:
+class PositionNumbers:
     """Arithmetic of numbers below `most`, none of which is negative."""
 
     def __init__(self, b: Builder, most: int):

@@ -110,7 +110,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ImplicitProduct:
     """One implicit product: images, where windows look, and where results go."""
 
     images: Images
@@ -135,7 +135,7 @@ def depth_of(channels: int) -> tuple[int, int]:
     return -(-channels // best[0]) * best[0], best[0]
 
 
-def forward(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -> Piece:
+def forward(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -> ImplicitProduct:
     """The piece of a convolution."""
     groups, channels = int(p["groups"]), int(w.shape[1])
     window, dilation, stride = (three(v, 1) for v in (w.shape[2:], p["dilation"], p["stride"]))
@@ -156,10 +156,12 @@ def forward(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -
         int(x.shape[0]), groups, channels, three(x.shape[2:], 1), before, taps.span, depth, step,
         x.dtype, beside,
     )  # fmt: skip
-    return Piece(images, taps, results)
+    return ImplicitProduct(images, taps, results)
 
 
-def backward(ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any]) -> list[Piece]:
+def backward(
+    ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any]
+) -> list[ImplicitProduct]:
     """The pieces of the derivative in x: each phase of the stride is a convolution of ct with some taps.
 
     Phases have the same number of windows, though some of the last may belong to no place of x.
@@ -190,4 +192,4 @@ def backward(ct: TensorType, w: TensorType, x: TensorType, p: Mapping[str, Any])
     images = Images(
         int(ct.shape[0]), groups, channels, three(ct.shape[2:], 1), before, padded, depth, step, ct.dtype
     )  # fmt: skip
-    return [Piece(images, taps, results) for taps, results in pieces]
+    return [ImplicitProduct(images, taps, results) for taps, results in pieces]

@@ -21,9 +21,9 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu import conv_plan
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
-from tessera.ir.tile.gpu.channels_last import Turned
-from tessera.ir.tile.gpu.conv_numbers import Numbers
-from tessera.ir.tile.gpu.conv_plan import Images, Piece, Three, depth_of, three
+from tessera.ir.tile.gpu.channels_last import ChannelsLast
+from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
+from tessera.ir.tile.gpu.conv_plan import Images, ImplicitProduct, Three, depth_of, three
 from tessera.ir.tile.gpu.folds import tree
 from tessera.ir.tile.gpu.implicit_gemm import ConvBlock
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
@@ -38,7 +38,7 @@ _COLUMNS = 256  # weights that a block joins the leaves of
 class WeightsGemm:
     """The product, being written."""
 
-    def __init__(self, p: Piece, given: Images, block: ConvBlock | None = None):
+    def __init__(self, p: ImplicitProduct, given: Images, block: ConvBlock | None = None):
         self.p, self.given, self.b = p, given, Builder("conv_weights")
         self.block = block or default_block(p)
         self.leaf, self.leaves = leaves_of(p)
@@ -92,12 +92,12 @@ class WeightsGemm:
         return self.b.gather(ct, {0: pixels}, (0, row), extent, (1, 0), masked=(0, *behind))
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> PositionNumbers:
         """Arithmetic of windows, pixels and columns, also of those behind the last."""
         p = self.p
         images = p.images.count + self.step // prod(p.taps.counts) + 2
         pixels = images * max(p.images.pixels, self.given.pixels)
-        return Numbers(self.b, max(pixels, self.leaf * (self.leaves + 1), self.columns))
+        return PositionNumbers(self.b, max(pixels, self.leaf * (self.leaves + 1), self.columns))
 
     @property
     def step(self) -> int:
@@ -140,7 +140,7 @@ def join_leaves(product: WeightsGemm, window: Three) -> Kernel:
     w = b.parameter("w", kept, writable=True)
     n = min(power(total), _COLUMNS)
     at = b.program(-(-total // n)) * n
-    numbers = Numbers(b, 2 * total + n)
+    numbers = PositionNumbers(b, 2 * total + n)
     found = b.load(sums, (0, at), (power(leaves), n), masked=(0, 1), fill=-0.0)
     value = b.cast(tree(b, "add", found, 0), t.dtype)
     row, column = numbers.split(numbers.line(at, (1, n), 1), product.columns)
@@ -167,8 +167,8 @@ def conv_weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     kernel = join_leaves(product, three(types[w].shape[2:], 1))
     return Expansion(
         (
-            Launch(Turned(p.images).kernel(), (x,), ("images",), Threads(4)),
-            Launch(Turned(given).kernel(), (ct,), ("given",), Threads(4)),
+            Launch(ChannelsLast(p.images).kernel(), (x,), ("images",), Threads(4)),
+            Launch(ChannelsLast(given).kernel(), (ct,), ("given",), Threads(4)),
             Launch(product.kernel(), ("given", "images"), ("sums",), product.threads),
             Launch(kernel, ("sums",), (w,), Threads(4)),
         ),
@@ -177,7 +177,7 @@ def conv_weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
 
 
 def _given(
-    p: Piece, x: TensorType, w: TensorType, ct: TensorType, params: Mapping[str, Any]
+    p: ImplicitProduct, x: TensorType, w: TensorType, ct: TensorType, params: Mapping[str, Any]
 ) -> Images:
     """How cotangents lie: as the derivative in x reads them, which can share the copy."""
     if has_vectors(w):
@@ -189,7 +189,7 @@ def _given(
     )  # fmt: skip
 
 
-def leaves_of(p: Piece) -> tuple[int, int]:
+def leaves_of(p: ImplicitProduct) -> tuple[int, int]:
     """The windows of a leaf, and how many leaves there are: by the sizes of the op, so that many blocks share a long sum."""
     sides = -(-p.results.made // _WIDE) * -(-p.taps.count * p.images.depth // _WIDE)
     wanted = max(min(2 * MULTIPROCESSORS // (sides * p.images.groups), _MOST), 1)
@@ -197,7 +197,7 @@ def leaves_of(p: Piece) -> tuple[int, int]:
     return leaf, -(-p.windows // leaf)
 
 
-def default_block(p: Piece) -> ConvBlock:
+def default_block(p: ImplicitProduct) -> ConvBlock:
     """The block of the product: out channels by taps and channels."""
     made = max(min(power(p.results.made), 128), 16)
     wide = max(min(power(p.taps.count * p.images.depth), 128), 16)

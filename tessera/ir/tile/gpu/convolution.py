@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu import conv_plan, conv_weights, depthwise
-from tessera.ir.tile.gpu.channels_last import Turned, pack_turned, pack_weights, taps_of
-from tessera.ir.tile.gpu.conv_plan import Piece, three
+from tessera.ir.tile.gpu.channels_last import ChannelsLast, pack_turned, pack_weights, taps_of
+from tessera.ir.tile.gpu.conv_plan import ImplicitProduct, three
 from tessera.ir.tile.gpu.depthwise import Depthwise
 from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm
 from tessera.ir.tile.gpu.phases import merge_phases
@@ -30,7 +30,7 @@ def conv(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     product = ImplicitGemm(p, p.taps.count)
     return Expansion(
         (
-            Launch(Turned(p.images).kernel(), (x,), ("images",), Threads(4)),
+            Launch(ChannelsLast(p.images).kernel(), (x,), ("images",), Threads(4)),
             Launch(pack_weights(p, window), (w,), ("packed",), Threads(4)),
             Launch(product.kernel(), ("images", "packed"), (y,), product.threads),
         ),
@@ -45,7 +45,7 @@ def conv_input(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
     pieces = conv_plan.backward(types[ct], types[w], types[x], step.params)
     window, images = three(types[w].shape[2:], 1), pieces[0].images
     launches = [
-        Launch(Turned(images).kernel(), (ct,), ("images",), Threads(4)),
+        Launch(ChannelsLast(images).kernel(), (ct,), ("images",), Threads(4)),
         Launch(pack_turned(pieces, window, images.dtype), (w,), ("packed",), Threads(4)),
     ]
     between = {"images": images.type, "packed": _packed(pieces)}
@@ -77,7 +77,7 @@ def weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
     return conv_weights.conv_weights(step, types)
 
 
-def _packed(pieces: list[Piece]) -> TensorType:
+def _packed(pieces: list[ImplicitProduct]) -> TensorType:
     t, made = pieces[0].images, pieces[0].results.made
     return TensorType(t.dtype, (t.groups, made, max(taps_of(pieces), 1) * t.depth))
 

@@ -19,7 +19,7 @@ from tessera.core.dtype import DType
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
 from tessera.ir.tile.gpu.channels_last import places_of
-from tessera.ir.tile.gpu.conv_numbers import Numbers
+from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Three, three
 from tessera.ir.tile.gpu.folds import tree
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
@@ -83,7 +83,7 @@ class Depthwise:
         found = b.gather(x, picked, (0, *at), (1,) * 4, (), masked=(0, 1, 2, 3))
         return b.cast(found, self.dtype.accum)
 
-    def starts(self, numbers: Numbers, window: Tile) -> list[Tile]:
+    def starts(self, numbers: PositionNumbers, window: Tile) -> list[Tile]:
         """Where windows begin along each axis."""
         found = numbers.places(window, self.counts)
         pairs = zip(found, self.stride, strict=True)
@@ -101,7 +101,7 @@ def forward(p: Depthwise) -> Kernel:
     rows = min(_LANES // lanes, power(total))
     row = b.program(-(-total // rows)) * rows
     at = b.program(-(-p.windows // lanes)) * lanes
-    numbers = Numbers(b, (total + rows) * max(p.windows, prod(p.sizes)) + lanes)
+    numbers = PositionNumbers(b, (total + rows) * max(p.windows, prod(p.sizes)) + lanes)
     plane = numbers.line(row, (rows, 1), 0, total - 1)
     places = p.starts(numbers, numbers.line(at, (1, lanes), 1))
     source = numbers.index(numbers.split(plane, p.made)[0])
@@ -126,7 +126,7 @@ def forward(p: Depthwise) -> Kernel:
     return b.finish()
 
 
-class Weights:
+class DepthwiseWeights:
     """The derivative in the kernel, being written."""
 
     def __init__(self, p: Depthwise):
@@ -149,7 +149,7 @@ class Weights:
             begin = [b.full(p.dtype.accum, (1, _LANES), 0) for _ in taps]
             start = leaf * self.leaf
             with b.loop(start, smaller(start + self.leaf, self.total), _LANES, begin) as loop:
-                numbers = Numbers(b, (self.total + self.leaf) * p.channels)
+                numbers = PositionNumbers(b, (self.total + self.leaf) * p.channels)
                 line = numbers.line(loop.variable, (1, _LANES), 1)
                 image, window = numbers.split(line, p.windows)
                 picked = {0: numbers.index(image), 2: numbers.index(window)}
@@ -195,7 +195,7 @@ def lower_forward(names: tuple[str, str, str], p: Depthwise) -> Expansion:
 def lower_weights(names: tuple[str, str, str], p: Depthwise) -> Expansion:
     """The launches of w from x and ct."""
     x, ct, w = names
-    made = Weights(p)
+    made = DepthwiseWeights(p)
     return Expansion(
         (
             Launch(made.kernel(), (x, ct), ("sums",), Threads(4)),

@@ -25,7 +25,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
-from tessera.ir.tile.number import Number, numbers_of
+from tessera.ir.tile.number import TileNumber, numbers_of
 
 _LANES = 128  # of a block, one to a thread
 _RADIX = {32: 16, 64: 16}  # elements that a thread holds at most, by the bits of a part
@@ -35,7 +35,7 @@ Hook = Callable[["_Writer", Pair, int], Pair]
 
 
 @dataclass(frozen=True)
-class Place:
+class LanePlace:
     """A buffer of elements along an axis, and how their parts lie in it."""
 
     buffer: str
@@ -134,18 +134,18 @@ class _Along:
         kind = TensorType(t.dtype, (self.plan.size, 2))
         whole.tables[self.table] = fourier_table(self.plan, kind, by_root=True)
 
-    def scratch(self, count: int) -> Place:
+    def scratch(self, count: int) -> LanePlace:
         """Room for so many elements of all lines."""
         name = f"passes{self.number}_{len(self.whole.between)}"
         t = self.t
         self.whole.between[name] = TensorType(t.dtype, (t.outer, count, t.inner, 2))
-        return Place(name, "complex")
+        return LanePlace(name, "complex")
 
     def run(self, source: str, target: str) -> None:
         t, n = self.t, self.plan.n
         real = "pairs" if t.halved else "real"
-        x = Place(source, real if t.kind == "rfft" else "complex")
-        y = Place(target, real if t.kind == "irfft" else "complex")
+        x = LanePlace(source, real if t.kind == "rfft" else "complex")
+        y = LanePlace(target, real if t.kind == "irfft" else "complex")
         if t.kind == "irfft":
             x = self.joined(x) if t.halved else self.mirrored(x)
         x, whole = replace(x, swapped=t.inverse), y.form in ("complex", "pairs")
@@ -172,7 +172,7 @@ class _Along:
     # Passes
 
     def passes(
-        self, x: Place, y: Place, hook: Hook | None = None, factor: float | None = None
+        self, x: LanePlace, y: LanePlace, hook: Hook | None = None, factor: float | None = None
     ) -> None:
         """The passes of the plan, in groups that a thread runs on what it holds."""
         groups = _grouped(self.plan.passes, _RADIX[self.t.dtype.bits])
@@ -187,8 +187,8 @@ class _Along:
     def group(
         self,
         passes: Sequence[FourierPass],
-        x: Place,
-        y: Place,
+        x: LanePlace,
+        y: LanePlace,
         hook: Hook | None,
         factor: float | None,
     ) -> None:
@@ -205,7 +205,7 @@ class _Along:
 
     # Before and behind the passes, element by element
 
-    def begun(self, x: Place) -> Place:
+    def begun(self, x: LanePlace) -> LanePlace:
         """The elements times the chirp, and zeros behind them."""
         y = self.scratch(self.plan.length)
         w = _TransformWriter(self, "fft_chirp", (self.t.outer, self.plan.length, self.t.inner))
@@ -216,7 +216,7 @@ class _Along:
         w.launch(x, y)
         return y
 
-    def finished(self, x: Place, y: Place, count: int, factor: float | None) -> Place:
+    def finished(self, x: LanePlace, y: LanePlace, count: int, factor: float | None) -> LanePlace:
         """The first elements, times the chirp and the factor of the norm."""
         w = _TransformWriter(self, "fft_end", (self.t.outer, count, self.t.inner))
         source, target = w.made(x, y, (self.plan.length,), (count,))
@@ -227,7 +227,7 @@ class _Along:
         w.launch(x, y)
         return y
 
-    def taken_apart(self, x: Place, y: Place) -> None:
+    def taken_apart(self, x: LanePlace, y: LanePlace) -> None:
         """The elements of a real transform from those of a complex one of half the length."""
         m = self.plan.n
         w = _TransformWriter(self, "fft_apart", (self.t.outer, m + 1, self.t.inner))
@@ -240,7 +240,7 @@ class _Along:
         w.put(y, target, (0, 1, 2), made, self.t.factor)
         w.launch(x, y)
 
-    def joined(self, x: Place) -> Place:
+    def joined(self, x: LanePlace) -> LanePlace:
         """Twice the complex transform from the elements of a real one."""
         m = self.plan.n
         y = self.scratch(m)
@@ -255,7 +255,7 @@ class _Along:
         w.launch(x, y)
         return y
 
-    def mirrored(self, x: Place) -> Place:
+    def mirrored(self, x: LanePlace) -> LanePlace:
         """All elements of a transform of real numbers from the first half of them."""
         n = self.plan.n
         y = self.scratch(n)
@@ -285,7 +285,7 @@ class _TransformWriter:
         self.twice: dict[int, Tile] = {}
 
     def made(
-        self, x: Place, y: Place, source: Sequence[int], target: Sequence[int]
+        self, x: LanePlace, y: LanePlace, source: Sequence[int], target: Sequence[int]
     ) -> tuple[Memory, Memory]:
         """The parameters; the places of the lanes along their axes."""
         b, plan = self.b, self.along.plan
@@ -310,7 +310,7 @@ class _TransformWriter:
         kind = TensorType(u64, (count // 2,)) if packed else TensorType(self.t.dtype, (count,))
         return self.b.parameter(name, kind, name == "y")
 
-    def launch(self, x: Place, y: Place) -> None:
+    def launch(self, x: LanePlace, y: LanePlace) -> None:
         launch = Launch(
             self.b.finish(), (x.buffer, self.along.table), (y.buffer,), Threads(_LANES // 32)
         )
@@ -339,15 +339,17 @@ class _TransformWriter:
             self.starts[key] = at
         return self.starts[key], fixed
 
-    def get(self, x: Place, m: Memory, axes: Sequence[int | Fixed], bounded: bool = False) -> Pair:
+    def get(
+        self, x: LanePlace, m: Memory, axes: Sequence[int | Fixed], bounded: bool = False
+    ) -> Pair:
         """The elements of the lanes, zeros behind the last one; bounded where lanes reach further."""
         return self.read(x, m, axes, self.lanes, bounded or self.rest)
 
     def read(
-        self, x: Place, m: Memory, axes: Sequence[int | Fixed], lanes: Sequence[Tile | None],
+        self, x: LanePlace, m: Memory, axes: Sequence[int | Fixed], lanes: Sequence[Tile | None],
         masked: bool,
     ) -> Pair:  # fmt: skip
-        def part(i: int) -> Number:
+        def part(i: int) -> TileNumber:
             at, fixed = self.place(self.shapes[0], x.boxed(i, axes), lanes)
             return self.real(self.b, self.at(m, at, fixed, masked))
 
@@ -363,7 +365,12 @@ class _TransformWriter:
         return self.b.gather(m, {0: place}, (fixed,), (1,), (), (0,) if masked else ())
 
     def put(
-        self, y: Place, m: Memory, axes: Sequence[int | Fixed], v: Pair, factor: float | None = None
+        self,
+        y: LanePlace,
+        m: Memory,
+        axes: Sequence[int | Fixed],
+        v: Pair,
+        factor: float | None = None,
     ) -> None:
         """Write the elements of the lanes, times a factor."""
         v = v.swapped if y.swapped else v
@@ -392,7 +399,7 @@ class _TransformWriter:
         low, high = (b.cast(b.apply("bits", part.tile), u64) for part in v)
         return b.apply("or", low, b.apply("shift_left", high, b.full(u64, (), 32)))
 
-    def zero(self) -> Number:
+    def zero(self) -> TileNumber:
         return self.real(self.b, self.b.full(self.t.dtype, (_LANES,), 0.0))
 
     # Passes
@@ -457,7 +464,7 @@ class _TransformWriter:
     def below(self, place: Tile, n: int) -> Tile:
         return self.b.apply("lt", place, self.whole(n))
 
-    def where(self, condition: Tile, a: Number, b: Number) -> Number:
+    def where(self, condition: Tile, a: TileNumber, b: TileNumber) -> TileNumber:
         return self.real(self.b, self.b.apply("where", condition, a.tile, b.tile))
 
     def chosen(
@@ -476,7 +483,7 @@ class _TransformWriter:
             )
         )
 
-    def pick(self, x: Place, m: Memory, place: Tile) -> Pair:
+    def pick(self, x: LanePlace, m: Memory, place: Tile) -> Pair:
         """The elements of the lanes at other places of the middle axis."""
         lanes = [self.lanes[0], place, self.lanes[2]]
         return self.read(x, m, (0, 1, 2), lanes, masked=True)

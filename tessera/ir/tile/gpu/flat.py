@@ -19,7 +19,7 @@ from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import Axis, Stage, Term
 from tessera.ir.tile.gpu.blocks import RowsBlock
 from tessera.ir.tile.gpu.rows import Rows, default_block
-from tessera.ir.tile.gpu.terms import Line
+from tessera.ir.tile.gpu.terms import AxisLine
 from tessera.ir.tile.ir import Kernel
 
 _AXIS = Axis("_flat", 1)
@@ -67,7 +67,7 @@ class FlatRows(Rows):
         """The elements from a place on."""
         where = self.context(None)
         for s in self.k.stages:
-            where.lines[s.axes[0].name] = Line(1, at, n, size)
+            where.lines[s.axes[0].name] = AxisLine(1, at, n, size)
         self.do_piece(self.k.stages, where)
 
 

@@ -15,8 +15,8 @@ from tessera.core.dims import Size
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
 from tessera.ir.tile.gpu.channels_last import places_of
-from tessera.ir.tile.gpu.conv_numbers import Numbers
-from tessera.ir.tile.gpu.conv_plan import Piece
+from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
+from tessera.ir.tile.gpu.conv_plan import ImplicitProduct
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -36,7 +36,7 @@ class ConvBlock:
 class ImplicitGemm:
     """The product of one piece, being written."""
 
-    def __init__(self, p: Piece, taps: int, block: ConvBlock | None = None):
+    def __init__(self, p: ImplicitProduct, taps: int, block: ConvBlock | None = None):
         self.p, self.b, self.taps = p, Builder("conv"), taps
         self.block = block or default_block(p)
 
@@ -78,7 +78,7 @@ class ImplicitGemm:
     def pixels(self, at: Size) -> Tile:
         """The pixel at which each window begins; those behind the last look where it does."""
         p, taps = self.p, self.p.taps
-        numbers = Numbers(
+        numbers = PositionNumbers(
             self.b, max(p.windows, p.images.count * p.images.pixels) + self.block.windows
         )
         line = numbers.line(at, (1, self.block.windows), 1)
@@ -99,7 +99,7 @@ class ImplicitGemm:
     def store(self, y: Memory, value: Tile, at: Size, group: Size, row: Size) -> None:
         """Results where they belong; those of windows behind the last are dropped."""
         p, r = self.p, self.p.results
-        numbers = Numbers(self.b, p.windows + self.block.windows)
+        numbers = PositionNumbers(self.b, p.windows + self.block.windows)
         line = numbers.line(at, (1, self.block.windows), 1)
         image, window = numbers.split(line, prod(p.taps.counts))
         masked = (0, 3, 4) if r.made % self.block.made else (0, 4)
@@ -108,7 +108,7 @@ class ImplicitGemm:
         self.b.scatter(y, value, picked, place, extent, axes=(3, 4), masked=masked, distinct=True)
 
 
-def default_block(p: Piece) -> ConvBlock:
+def default_block(p: ImplicitProduct) -> ConvBlock:
     """The block of a piece."""
     made = max(min(power(p.results.made), 128), 16)
     if p.images.dtype.bits > 16:

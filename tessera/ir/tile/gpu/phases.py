@@ -10,7 +10,7 @@ from math import prod
 from tessera.core.dtype import DType
 from tessera.core.types import TensorType
 from tessera.ir.tile.gpu.blocks import power
-from tessera.ir.tile.gpu.conv_numbers import Numbers
+from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Three
 from tessera.ir.tile.ir import Builder, Kernel
 
@@ -29,7 +29,7 @@ def merge_phases(
     rows = min(_LANES // lanes, power(channels))
     image, row = b.program(images), b.program(-(-channels // rows)) * rows
     at = b.program(-(-total // lanes)) * lanes
-    numbers = Numbers(b, total + lanes)
+    numbers = PositionNumbers(b, total + lanes)
     places = numbers.places(numbers.line(at, (1, lanes), 1), sizes)
     split = [numbers.split(n, s) for n, s in zip(places, stride, strict=True)]
     phase = numbers.joined([rest for _, rest in split], stride)

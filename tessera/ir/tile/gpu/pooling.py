@@ -20,7 +20,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu.blocks import power
 from tessera.ir.tile.gpu.channels_last import places_of
-from tessera.ir.tile.gpu.conv_numbers import Numbers
+from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Three, three
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
@@ -30,7 +30,7 @@ _UNROLLED = 32  # taps that are written out
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolWindows:
     """Windows over planes: one for each image and channel."""
 
     planes: int
@@ -44,10 +44,10 @@ class Pool:
     dtype: DType
 
     @staticmethod
-    def of(x: TensorType, y: TensorType, p: Mapping[str, Any]) -> Pool:
+    def of(x: TensorType, y: TensorType, p: Mapping[str, Any]) -> PoolWindows:
         """The sizes of a pooling of x."""
         low, high = ([pair[i] for pair in p["padding"]] for i in (0, 1))
-        return Pool(
+        return PoolWindows(
             prod(int(n) for n in x.shape[:2]), three(x.shape[2:], 1), three(p["size"], 1),
             three(y.shape[2:], 1), three(p["stride"], 1), three(p["dilation"], 1), three(low, 0),
             three(high, 0), x.dtype,
@@ -66,13 +66,13 @@ class Pool:
 class Lanes:
     """A block of planes by places: what a kernel of pooling makes."""
 
-    def __init__(self, b: Builder, p: Pool, sizes: Three):
+    def __init__(self, b: Builder, p: PoolWindows, sizes: Three):
         self.b, self.p, self.sizes, self.total = b, p, sizes, prod(sizes)
         self.lanes = min(power(self.total), _LANES)
         self.rows = min(_LANES // self.lanes, power(p.planes))
         self.row = b.program(-(-p.planes // self.rows)) * self.rows
         self.at = b.program(-(-self.total // self.lanes)) * self.lanes
-        self.numbers = Numbers(b, self.total + self.lanes + sum(p.low))
+        self.numbers = PositionNumbers(b, self.total + self.lanes + sum(p.low))
         self.plane = b.index(self.row, (self.rows, 1), 0)
         line = self.numbers.line(self.at, (1, self.lanes), 1)
         self.places = self.numbers.places(line, sizes)
@@ -137,7 +137,7 @@ class Lanes:
         return b.cast(total, p.dtype.accum)
 
 
-def forward(p: Pool, mean: bool, include: bool = True) -> Kernel:
+def forward(p: PoolWindows, mean: bool, include: bool = True) -> Kernel:
     """The largest of each window, or the mean."""
     b = Builder("avg_pool" if mean else "max_pool")
     x = b.parameter("x", p.type(p.sizes))
@@ -153,7 +153,7 @@ def forward(p: Pool, mean: bool, include: bool = True) -> Kernel:
     return b.finish()
 
 
-def shares(p: Pool) -> Kernel:
+def shares(p: PoolWindows) -> Kernel:
     """What each of the largest elements of a window gets of its cotangent."""
     b, wide = Builder("max_pool_shares"), p.dtype.accum
     flat = TensorType(p.dtype, (p.planes, prod(p.counts)))
@@ -171,7 +171,7 @@ def shares(p: Pool) -> Kernel:
     return b.finish()
 
 
-def max_gradient(p: Pool) -> Kernel:
+def max_gradient(p: PoolWindows) -> Kernel:
     """Shares added up where x equals the result of a window."""
     b = Builder("max_pool_grad")
     x = b.parameter("x", TensorType(p.dtype, (p.planes, prod(p.sizes))))
@@ -190,7 +190,7 @@ def max_gradient(p: Pool) -> Kernel:
     return b.finish()
 
 
-def avg_gradient(p: Pool, include: bool) -> Kernel:
+def avg_gradient(p: PoolWindows, include: bool) -> Kernel:
     """Cotangents over what windows hold, added up where they came from."""
     b = Builder("avg_pool_grad")
     ct = b.parameter("ct", p.type(p.counts))
@@ -236,20 +236,20 @@ def _seeing(block: Lanes) -> Iterator[tuple[list[Tile], tuple[int, ...], Tile | 
 
 def _max_pool(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     (x,), (y,) = step.operands, step.results
-    p = Pool.of(types[x], types[y], step.params)
+    p = PoolWindows.of(types[x], types[y], step.params)
     return _launches(types[y], Launch(forward(p, False), (x,), (y,), Threads(4)))
 
 
 def _avg_pool(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     (x,), (y,) = step.operands, step.results
-    p = Pool.of(types[x], types[y], step.params)
+    p = PoolWindows.of(types[x], types[y], step.params)
     kernel = forward(p, True, step.params["include_pad"])
     return _launches(types[y], Launch(kernel, (x,), (y,), Threads(4)))
 
 
 def _max_pool_grad(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     (x, y, ct), (dx,) = step.operands, step.results
-    p = Pool.of(types[x], types[y], step.params)
+    p = PoolWindows.of(types[x], types[y], step.params)
     return _launches(
         types[dx],
         Launch(shares(p), (x, y, ct), ("shares",), Threads(4)),
@@ -260,7 +260,7 @@ def _max_pool_grad(step: Primitive, types: Mapping[str, TensorType]) -> Expansio
 
 def _avg_pool_grad(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
     (ct,), (dx,) = step.operands, step.results
-    p = Pool.of(types[dx], types[ct], step.params)
+    p = PoolWindows.of(types[dx], types[ct], step.params)
     kernel = avg_gradient(p, step.params["include_pad"])
     return _launches(types[dx], Launch(kernel, (ct,), (dx,), Threads(4)))
 

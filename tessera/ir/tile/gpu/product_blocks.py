@@ -23,7 +23,7 @@ _MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at o
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProductShape:
     """A product: its sizes, the bits of a factor, the stages with it, and whether its left factor lies along m."""
 
     batch: int
@@ -35,7 +35,7 @@ class Shape:
     turned: bool = False
 
 
-def product_block(s: Shape) -> ProductBlock:
+def product_block(s: ProductShape) -> ProductBlock:
     """The block of a product."""
     if s.bits > 16:
         return ProductBlock(_fit(s.m, 64), _fit(s.n, 64), _fit(s.k, 32))
@@ -58,7 +58,7 @@ def product_block(s: Shape) -> ProductBlock:
     return ProductBlock(m, n, depth, 8, MULTIPROCESSORS)
 
 
-def cycles(s: Shape, m: int, n: int) -> float:
+def cycles(s: ProductShape, m: int, n: int) -> float:
     """What a product in blocks of m by n takes, where memory is no bound."""
     size = s.bits / 8
     step = max(m * n / (_RATE * 16 / s.bits), (m + n) * size / _FEED, _LATENCY / _depth(s, m, n))
@@ -67,20 +67,20 @@ def cycles(s: Shape, m: int, n: int) -> float:
     return rounds * (steps * step + m * n * 2 / _STORE) + _BEGIN
 
 
-def _depth(s: Shape, m: int, n: int) -> int:
+def _depth(s: ProductShape, m: int, n: int) -> int:
     """The k of a step: more where a block has a multiprocessor to itself."""
     return 128 if m * n <= 128 * 64 and _is_one_round(s, m, n) else 64
 
 
-def _is_one_round(s: Shape, m: int, n: int) -> bool:
+def _is_one_round(s: ProductShape, m: int, n: int) -> bool:
     return _blocks(s, m, n) <= MULTIPROCESSORS
 
 
-def _blocks(s: Shape, m: int, n: int) -> int:
+def _blocks(s: ProductShape, m: int, n: int) -> int:
     return s.batch * -(-s.m // m) * -(-s.n // n)
 
 
-def _few_columns(s: Shape) -> ProductBlock:
+def _few_columns(s: ProductShape) -> ProductBlock:
     """A matrix that is read once, for few vectors: long runs of it, along whichever axis it lies."""
     if s.turned:
         depth = _fit(s.k, 64)

@@ -30,7 +30,7 @@ from tessera.ir.tile.gpu.blocks import (
     warps_for,
 )
 from tessera.ir.tile.gpu.folds import neutral, tree
-from tessera.ir.tile.gpu.terms import Line, Terms, parameters
+from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -55,7 +55,7 @@ class Rows:
         self.rows = kernel.stages[0].axes[: kernel.rows]
         self.block = block or default_block(kernel)
         self.env: dict[str, Size] = {}
-        self.row_line: Line | None = None
+        self.row_line: AxisLine | None = None
         self.row: dict[str, Tile] = {}  # numbers of a row, as tiles of one column
         self.span: tuple[Size, int] | None = None  # the columns of this block, if shared
         self.contexts: dict[Any, _Context] = {}  # those whose tiles stay
@@ -83,7 +83,7 @@ class Rows:
                 self.env[a.name] = self.b.program(a.size)
             else:
                 at = self.b.program((a.size + n - 1) // n) * n
-                self.row_line = Line(0, at, n, a.size)
+                self.row_line = AxisLine(0, at, n, a.size)
         self.share_columns()
         levels = passes(self.k)
         for level in range(max(levels.values()) + 1):
@@ -123,7 +123,7 @@ class Rows:
         if self.row_line is not None:
             made.lines[self.rows[-1].name] = self.row_line
         if size is not None:
-            line = Line(1, at, n, size)
+            line = AxisLine(1, at, n, size)
             for s in self.k.stages:
                 a = self.column(s)
                 if a is not None and a.size == size:
@@ -282,9 +282,11 @@ class Rows:
         """Some steps of the folded axis, folded for each column."""
         where = self.context(None)
         for s in stages:
-            where.lines[s.axes[-1].name] = Line(1, at, n, s.axes[-1].size)
+            where.lines[s.axes[-1].name] = AxisLine(1, at, n, s.axes[-1].size)
             length = s.reduced[0].size
-            where.lines[s.reduced[0].name] = Line(0, first, steps, length, self.goes_past(length))
+            where.lines[s.reduced[0].name] = AxisLine(
+                0, first, steps, length, self.goes_past(length)
+            )
         out = []
         for s in stages:
             assert s.combine is not None

@@ -50,7 +50,7 @@ def scatter_rows(step: Primitive, types: Mapping[str, TensorType]) -> Expansion 
     return None if p is None else p.expansion(step.operands, step.results[0])
 
 
-def problem(step: Primitive, types: Mapping[str, TensorType]) -> Rows | None:
+def problem(step: Primitive, types: Mapping[str, TensorType]) -> ScatterRows | None:
     """What is joined to which rows."""
     x, v, *indices = (types[n] for n in step.operands)
     axes, join = tuple(step.params["axes"]), JOINS[step.primitive]
@@ -59,7 +59,7 @@ def problem(step: Primitive, types: Mapping[str, TensorType]) -> Rows | None:
     sizes = [int(n) for n in x.shape]
     count = prod(int(n) for n in indices[0].shape)
     first, last = axes[0], axes[0] + len(axes)
-    p = Rows(
+    p = ScatterRows(
         join, x.dtype.base, prod(sizes[:first]), tuple(sizes[first:last]), prod(sizes[last:]), count,
         tuple(t.dtype for t in indices),
     )  # fmt: skip
@@ -68,7 +68,7 @@ def problem(step: Primitive, types: Mapping[str, TensorType]) -> Rows | None:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ScatterRows:
     """A scatter: x[outer, rows, columns], v[count, outer, columns], and an index of each numbered axis."""
 
     join: str | None
@@ -229,7 +229,7 @@ class Rows:
 class _Joined:
     """The kernel in which a block takes some rows: their values in order, or the last ones."""
 
-    def __init__(self, p: Rows):
+    def __init__(self, p: ScatterRows):
         self.p, self.b = p, Builder("scatter_rows")
         self.n = min(power(p.columns), _WIDEST)
         self.many = max(min(_LANES, _WIDEST // self.n, power(p.rows)), 1)

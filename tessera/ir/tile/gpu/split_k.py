@@ -17,7 +17,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, ProductBlock
 from tessera.ir.tile.gpu.contraction import Contraction, shape_of
-from tessera.ir.tile.gpu.product_blocks import Shape, product_block
+from tessera.ir.tile.gpu.product_blocks import ProductShape, product_block
 from tessera.ir.tile.ir import Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
@@ -40,17 +40,17 @@ def split_k(
     blocks = s.batch * -(-s.m // _WHOLE.m) * -(-s.n // _WHOLE.n)
     if blocks >= MULTIPROCESSORS:
         block = None if s.bits > 16 else _WHOLE
-        w = Whole(k, types, block)
+        w = WholeSums(k, types, block)
         w.ends_at = ends_at
         return Expansion((Launch(w.kernel(), tuple(k.inputs()), k.outputs, w.threads),))
     head = k.stages[0]
     leaves = -(-s.k // LEAF)
     parts = TensorType(head.dtype, (leaves, *head.type.shape))
     first = schedule.Kernel(k.name, k.rows, (head,), (head.name,), seen=k.seen)
-    wide = product_block(Shape(s.batch * leaves, s.m, s.n, LEAF, s.bits, 1, s.turned))
-    a = Leaves(first, {**types, head.name: parts}, _plain(wide))
+    wide = product_block(ProductShape(s.batch * leaves, s.m, s.n, LEAF, s.bits, 1, s.turned))
+    a = KLeaves(first, {**types, head.name: parts}, _plain(wide))
     a.ends_at = ends_at
-    b = Sums(k, {**types, _PARTS: parts}, ProductBlock(16, 64, 16))
+    b = JoinedSums(k, {**types, _PARTS: parts}, ProductBlock(16, 64, 16))
     inputs = tuple(dict.fromkeys((_PARTS, *b.others)))
     return Expansion(
         (
@@ -66,7 +66,7 @@ def _plain(b: ProductBlock) -> ProductBlock:
     return ProductBlock(b.m, b.n, b.k, b.group)
 
 
-class Leaves(Contraction):
+class KLeaves(Contraction):
     """The leaves of a product, each by blocks of its own."""
 
     leaf: Size = 0
@@ -85,7 +85,7 @@ class Leaves(Contraction):
         where.store(self.out[self.head.name], index, acc)
 
 
-class Sums(Contraction):
+class JoinedSums(Contraction):
     """The sums of leaves, and the stages that follow."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Sums(Contraction):
         self.finish(loop.results[0], m, n)
 
 
-class Whole(Contraction):
+class WholeSums(Contraction):
     """All leaves of a block's sums, by one block of threads."""
 
     leaf: Size = 0

@@ -18,7 +18,7 @@ from tessera.ir.tile.ir import Builder, Memory, Tile
 
 
 @dataclass(frozen=True)
-class Line:
+class AxisLine:
     """An axis of a kernel that runs along an axis of the tile: n points from `at` on, of `size`."""
 
     axis: int
@@ -42,7 +42,7 @@ class Terms:
     ):
         self.b, self.memory, self.stage = builder, memory, value
         self.env: dict[str, Size] = {}
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, AxisLine] = {}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,7 +80,7 @@ class Terms:
         """The lines that a position moves with."""
         return [n for n in symbols(x) if n in self.lines]
 
-    def steps(self, x: Size) -> Line | None:
+    def steps(self, x: Size) -> AxisLine | None:
         """The line that a position moves with one by one, if it is the only one."""
         names = self.moving(x)
         if len(names) != 1 or names[0] in symbols(x - symbol(names[0])):
@@ -111,7 +111,7 @@ class Terms:
         name = {"//": "floor_div", "%": "mod"}.get(atom.function, atom.function)
         return self.b.apply(name, self.numbers(atom.left), self.numbers(atom.right))
 
-    def along(self, line: Line) -> tuple[int, int]:
+    def along(self, line: AxisLine) -> tuple[int, int]:
         return (line.n, 1) if line.axis == 0 else (1, line.n)
 
     # Memory
@@ -131,9 +131,9 @@ class Terms:
         sizes = {line.axis: line.n for line in boxed.values()}
         return self.b.reshape(tile, (sizes.get(0, 1), sizes.get(1, 1)))
 
-    def boxed(self, index: Sequence[Size | schedule.Term]) -> dict[int, Line] | None:
+    def boxed(self, index: Sequence[Size | schedule.Term]) -> dict[int, AxisLine] | None:
         """The line along each axis of a box; None when the elements do not form one."""
-        found: dict[int, Line] = {}
+        found: dict[int, AxisLine] = {}
         for i, x in enumerate(index):
             if isinstance(x, schedule.Term):
                 return None

@@ -25,7 +25,7 @@ from tessera.ir.schedule.ir import Read, Stage, Term, reads
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
 from tessera.ir.tile.gpu.contraction import bare
 from tessera.ir.tile.gpu.folds import tree
-from tessera.ir.tile.gpu.terms import Line, Terms, parameters
+from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -160,7 +160,7 @@ class ThinWriter:
             if a.size == 1:
                 where.env[a.name] = 0
             else:
-                where.lines[a.name] = Line(1, 0, self.depth, self.depth)
+                where.lines[a.name] = AxisLine(1, 0, self.depth, self.depth)
         return where
 
     def stage(self, s: Stage) -> Tile:
@@ -172,7 +172,7 @@ class ThinWriter:
         """The vector, where all threads can read it."""
         where = _Vectors(self)
         where.env[self.n.name] = 0
-        where.lines[self.over.name] = Line(1, 0, self.depth, self.depth)
+        where.lines[self.over.name] = AxisLine(1, 0, self.depth, self.depth)
         y = where.spread(where.term(self.vector))
         shared = self.b.alloc(self.vector.dtype, (self.depth,), "shared")
         whole = self.b.reshape(y, (self.depth,))
@@ -211,7 +211,7 @@ class ThinWriter:
     def finish(self, sums: Sequence[Tile], m: Size) -> None:
         """The stages that follow the product, and what is stored."""
         where = Terms(self.b, self.memory, self.values.get)
-        where.lines[self.m.name] = Line(1, m, self.rows, self.m.size)
+        where.lines[self.m.name] = AxisLine(1, m, self.rows, self.m.size)
         found = dict(zip((s.name for s in self.t.heads), sums, strict=True))
         for s in self.t.kernel.stages[self.t.before :]:
             where.env.update({a.name: 0 for a in s.axes if a.size == 1})

@@ -18,7 +18,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.index import narrow, rejoined
 from tessera.ir.schedule.ir import Read, Stage, Term, reads, with_reads
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
-from tessera.ir.tile.gpu.terms import Line, Terms
+from tessera.ir.tile.gpu.terms import AxisLine, Terms
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _FEWEST, _MOST = 128, 1024  # elements of a block
@@ -79,7 +79,7 @@ class _UpdateWriter:
             self.parameter(start, self.types[start])
         first = self.b.program(-(-self.count // self.block)) * self.block
         where = Terms(self.b, self.memory, lambda name: None)
-        where.lines[_E] = Line(1, first, self.block, self.count)
+        where.lines[_E] = AxisLine(1, first, self.block, self.count)
         # Everything is loaded before anything is stored.
         values = [self.b.reshape(where.spread(where.term(t)), (self.block,)) for t in terms]
         places = [self.place(axes, first) for axes in merged]

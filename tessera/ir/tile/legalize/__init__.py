@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tessera.core.processor import Registers, registers
 from tessera.ir.tile.ir import Kernel
-from tessera.ir.tile.legalize.blocks import Expansion
+from tessera.ir.tile.legalize.blocks import BlockExpansion
 from tessera.ir.tile.legalize.carry import carry_in_memory
 from tessera.ir.tile.legalize.contiguous import tidy
 from tessera.ir.tile.legalize.large import large_tiles
@@ -28,4 +28,4 @@ def expand(kernel: Kernel, processor: Registers | None = None) -> Kernel:
         return kernel
     tidied = tidy(kernel, large_tiles(kernel, of))
     carried = carry_in_memory(tidied, large_tiles(tidied, of))
-    return Expansion(carried, large_tiles(carried, of), of).kernel()
+    return BlockExpansion(carried, large_tiles(carried, of), of).kernel()

@@ -12,7 +12,7 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 from tessera.ir.tile.legalize.carry import used_by
 from tessera.ir.tile.legalize.large import size_of
 from tessera.ir.tile.legalize.moves import Moves
-from tessera.ir.tile.legalize.nests import Task
+from tessera.ir.tile.legalize.nests import ElementTask
 from tessera.ir.tile.legalize.subtiles import memory_of, wide_axes
 from tessera.ir.tile.legalize.swap_dot_operands import turned_products
 
@@ -22,7 +22,7 @@ _VIRTUAL = frozenset(
 )
 
 
-class Expansion(Moves):
+class BlockExpansion(Moves):
     """A kernel being expanded."""
 
     def __init__(self, kernel: Kernel, large: set[Tile], of: Registers):
@@ -74,7 +74,7 @@ class Expansion(Moves):
         elif op.name == "dot":
             return self.dot(op, following)
         elif op.name == "fold":
-            self.add(Task(op.operands[0], fold=op))
+            self.add(ElementTask(op.operands[0], fold=op))
             if size_of(op.results[0]) == 1:  # which operations on tiles that fit may read
                 self.flush()
         elif op.name == "store":
@@ -116,7 +116,7 @@ class Expansion(Moves):
         if not self.is_same_box(t, op):
             self.keep(t)
             self.flush()
-        self.add(Task(t, store=op))
+        self.add(ElementTask(t, store=op))
 
     def is_same_box(self, t: Tile, op: Operation) -> bool:
         """Whether all that a tile reads of a memory is read where it is then written."""

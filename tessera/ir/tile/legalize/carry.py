@@ -15,10 +15,10 @@ from tessera.ir.tile.legalize.copy import Copy
 
 def carry_in_memory(kernel: Kernel, large: set[Tile]) -> Kernel:
     """A kernel in which no loop carries a large tile."""
-    return _Carry(kernel, large).kernel()
+    return _ScratchCarry(kernel, large).kernel()
 
 
-class _Carry(Copy):
+class _ScratchCarry(Copy):
     def __init__(self, kernel: Kernel, large: set[Tile]):
         super().__init__(kernel)
         self.large = large

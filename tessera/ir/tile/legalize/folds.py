@@ -43,7 +43,7 @@ class Folds(Nests):
             self.along(size, size, lambda part: totals(box), known)
 
         def totals(box: Box) -> None:
-            writer.end_folds(box, _Line(self, writer, box).totals())
+            writer.end_folds(box, _FoldLine(self, writer, box).totals())
 
         self.over(shape, others, line, ends, fixed)
 
@@ -52,7 +52,7 @@ def void(x: object) -> None:
     """Nothing, whatever was made."""
 
 
-class _Line:
+class _FoldLine:
     """A line of elements along the folded axis, and lines beside it."""
 
     def __init__(self, outer: Folds, writer: NestWriter, box: Box):

@@ -25,9 +25,9 @@ from tessera.ir.tile.legalize.subtiles import (
     Axes,
     Box,
     Boxes,
-    End,
-    Kept,
+    MemoryEnd,
     Part,
+    ScratchTile,
     memory_of,
     wide_axes,
 )
@@ -42,7 +42,7 @@ def has_any_order(scalar: str, dtype: DType) -> bool:
 
 
 @dataclass(frozen=True)
-class Task:
+class ElementTask:
     """What a nest does with the elements of a tile: it stores or folds them, or else keeps them."""
 
     tile: Tile
@@ -56,15 +56,15 @@ class Task:
 
 
 @dataclass
-class Nest:
+class ElementNest:
     """Tasks over elements of one shape."""
 
     shape: tuple[int, ...]
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[ElementTask] = field(default_factory=list)
     reads: set[Memory] = field(default_factory=set)
     writes: set[Memory] = field(default_factory=set)
 
-    def takes(self, task: Task) -> bool:
+    def takes(self, task: ElementTask) -> bool:
         """Whether a task goes through the same elements, along the same axis if it folds them."""
         axes = {t.fold.attributes["axis"] for t in (*self.tasks, task) if t.fold is not None}
         return self.shape == task.tile.shape and len(axes) < 2
@@ -79,10 +79,10 @@ class Nests(Boxes):
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.waiting: list[Nest] = []
+        self.waiting: list[ElementNest] = []
         self.wanted: set[Tile] = set()  # tiles that this operation or a later one reads
 
-    def add(self, task: Task) -> None:
+    def add(self, task: ElementTask) -> None:
         """Have a task done in a nest that waits, if it can be, else in one of its own."""
         reads = self.memories_of(task.tile)
         writes = set() if task.store is None else {memory_of(task.store)}
@@ -96,7 +96,7 @@ class Nests(Boxes):
             elif not kept.isdisjoint(found):
                 first = i if nest.shape == task.tile.shape else i + 1
         fitting = [n for n in self.waiting[first:] if n.takes(task)]
-        nest = fitting[0] if fitting else Nest(task.tile.shape)
+        nest = fitting[0] if fitting else ElementNest(task.tile.shape)
         if not fitting:
             self.waiting.append(nest)
         nest.tasks.append(task)
@@ -107,7 +107,7 @@ class Nests(Boxes):
         """Have a tile computed once and kept in scratch."""
         waits = any(task.tile is t and task.keeps for n in self.waiting for task in n.tasks)
         if t not in self.kept and t not in self.tiles and not waits:
-            self.add(Task(t))
+            self.add(ElementTask(t))
 
     def flush(self) -> None:
         """Write the nests that wait."""
@@ -138,7 +138,7 @@ class Nests(Boxes):
 
     # Nests row by row
 
-    def row_nests(self, nests: Sequence[Nest]) -> int:
+    def row_nests(self, nests: Sequence[ElementNest]) -> int:
         """How many of the first nests can go through long rows together, one row after the other."""
         rows, made, count = nests[0].shape[:1], set[Tile](), 0
         for nest in nests:
@@ -173,7 +173,7 @@ class Nests(Boxes):
             todo += new
         return True
 
-    def by_rows(self, nests: Sequence[Nest]) -> None:
+    def by_rows(self, nests: Sequence[ElementNest]) -> None:
         """Nests whose loops over rows are one: a row is still in the cache when it is read again."""
         writers = []
         for nest in nests:
@@ -192,7 +192,7 @@ class Nests(Boxes):
 
         self.along(nests[0].shape[0], 1, row, list(dict.fromkeys(ends)))
 
-    def needed(self, nest: Nest, readers: Iterable[Tile]) -> set[Tile]:
+    def needed(self, nest: ElementNest, readers: Iterable[Tile]) -> set[Tile]:
         """Which of the tiles that a nest is to keep are read when it has ended."""
         kept = {t.tile for t in nest.tasks if t.keeps}
         todo, found = list(readers), set(readers)
@@ -208,10 +208,10 @@ class Nests(Boxes):
         """The loops of a nest, but for the axes along which a part is given."""
         raise AssertionError(writer)
 
-    def scratch(self, t: Tile, order: Axes | None = None) -> Kept:
+    def scratch(self, t: Tile, order: Axes | None = None) -> ScratchTile:
         """Memory for a tile, with its axes in an order."""
         order = tuple(range(len(t.shape))) if order is None else order
-        return Kept(self.b.alloc(t.dtype, tuple(t.shape[i] for i in order)), order)
+        return ScratchTile(self.b.alloc(t.dtype, tuple(t.shape[i] for i in order)), order)
 
     # Loops
 
@@ -227,7 +227,7 @@ class Nests(Boxes):
             yield loop.variable
 
     def along(
-        self, size: int, step: int, body: Callable[[Part], None], ends: Sequence[End] = ()
+        self, size: int, step: int, body: Callable[[Part], None], ends: Sequence[MemoryEnd] = ()
     ) -> None:
         """Whole parts of an axis, then what is left of it; those inside of memory come first."""
         whole, begin = size // step * step, self.inside_parts(size, step, body, ends)
@@ -243,7 +243,7 @@ class Nests(Boxes):
                 body((whole, size - whole))
 
     def inside_parts(
-        self, size: int, step: int, body: Callable[[Part], None], ends: Sequence[End]
+        self, size: int, step: int, body: Callable[[Part], None], ends: Sequence[MemoryEnd]
     ) -> Size:
         """The parts of an axis that are known to lie inside of memory, and where they stop."""
         if not ends:
@@ -257,14 +257,14 @@ class Nests(Boxes):
         with self.b.loop(0, stop, step) as loop, self.scope():
             self.ranges[loop.name] = (0, size // step * step - step)
             before = len(self.facts)
-            self.facts += [End(e.first + loop.variable, e.size, step) for e in ends]
+            self.facts += [MemoryEnd(e.first + loop.variable, e.size, step) for e in ends]
             body((loop.variable, step))
             del self.facts[before:]
         return stop
 
     def over(
         self, shape: Sequence[int], steps: Mapping[int, int], body: Callable[[Box], None],
-        ends: Mapping[int, Sequence[End]] | None = None,
+        ends: Mapping[int, Sequence[MemoryEnd]] | None = None,
         fixed: Mapping[int, Part] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         """All parts of a tile in row-major order, as far as the steps of its axes go.
@@ -298,7 +298,7 @@ class Nests(Boxes):
 class NestWriter:
     """A nest being written."""
 
-    def __init__(self, outer: Nests, nest: Nest):
+    def __init__(self, outer: Nests, nest: ElementNest):
         self.x, self.nest = outer, nest
         self.folds = [(t.tile, t.fold) for t in nest.tasks if t.fold is not None]
         self.rest = [t for t in nest.tasks if t.fold is None]
@@ -322,7 +322,7 @@ class NestWriter:
                 fast |= {i for i, a in enumerate(t.store.attributes["axes"]) if a == last}
         return fast & set(wide_axes(self.nest.shape))
 
-    def scratches(self) -> dict[Tile, Kept]:
+    def scratches(self) -> dict[Tile, ScratchTile]:
         """Scratch for what is kept, with vectors where the nest has them, and for results of folds."""
         units = [i for i in range(len(self.nest.shape)) if i not in self.axes]
         order = (*units, *self.axes)
@@ -335,16 +335,16 @@ class NestWriter:
             kept[fold.results[0]] = self.x.scratch(fold.results[0])
         return kept
 
-    def ends(self) -> dict[int, list[End]]:
+    def ends(self) -> dict[int, list[MemoryEnd]]:
         """Where the memories end that are masked along the axes of the nest."""
-        found: dict[int, list[End]] = {}
+        found: dict[int, list[MemoryEnd]] = {}
         for t in self.nest.tasks:
             ops = list(self.x.loads_beside(t.tile))
             for op in ops if t.store is None else [*ops, t.store]:
                 a, shape = op.attributes, memory_of(op).type.shape
                 at = self.x.moved(a["at"])
                 for i, axis in enumerate(a["axes"]):
-                    end = End(at[axis], shape[axis], 0)
+                    end = MemoryEnd(at[axis], shape[axis], 0)
                     fresh = axis in a["masked"] and i in self.axes and end not in found.get(i, ())
                     sure = self.x.is_inside(at[axis], a["extent"][axis], shape[axis])
                     if fresh and not sure and self.x.begins_inside(at[axis]):

@@ -27,7 +27,7 @@ _FUNCTION = 15  # vector instructions of an approximation, about
 
 
 @dataclass(frozen=True)
-class Kept:
+class ScratchTile:
     """A tile in scratch: the axes of the memory are those of the tile in this order."""
 
     memory: Memory
@@ -35,7 +35,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class End:
+class MemoryEnd:
     """Of a memory along an axis: where something begins, the size, and what is known to be inside."""
 
     first: Size
@@ -48,10 +48,10 @@ class Boxes(Copy):
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.kept: dict[Tile, Kept] = {}  # tiles in scratch of their own
+        self.kept: dict[Tile, ScratchTile] = {}  # tiles in scratch of their own
         self.made: dict[Tile, Operation] = {}  # tiles that are computed where they are read
         self.indices: dict[Tile, Size] = {}  # single positions, which are in registers
-        self.facts: list[End] = []  # of open loops
+        self.facts: list[MemoryEnd] = []  # of open loops
         self.seen: list[dict[tuple[Tile, Box, Axes], Tile]] = []  # what each open loop has read
 
     @contextmanager
@@ -90,7 +90,9 @@ class Boxes(Copy):
 
     # Memory
 
-    def in_scratch(self, k: Kept, box: Box, keep: Axes) -> tuple[list[Size], list[int], Axes]:
+    def in_scratch(
+        self, k: ScratchTile, box: Box, keep: Axes
+    ) -> tuple[list[Size], list[int], Axes]:
         """Where a part of a tile lies in its scratch, and the axes of the part there."""
         at, extent = [box[i][0] for i in k.order], [box[i][1] for i in k.order]
         return at, extent, tuple(k.order.index(i) for i in keep)
