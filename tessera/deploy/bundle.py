@@ -19,7 +19,9 @@ from tessera.deploy import modules as modules_of
 from tessera.deploy.device_code import device_sections
 from tessera.deploy.entries import TracedEntry, entries_of
 from tessera.deploy.load import Bundle, load
+from tessera.deploy.load import EntryPoint as Entry
 from tessera.deploy.machine_code import Compiled, compile_for
+from tessera.deploy.modules import ImportedEntry as Imported
 from tessera.deploy.modules import imported
 from tessera.deploy.plan import NoPlanError, Planner
 from tessera.deploy.targets import check_targets, check_threads, processor, tools_of

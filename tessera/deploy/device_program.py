@@ -123,4 +123,4 @@ def _added(
     return extra
 
 
-__all__ = ["DevicePlan", "DeviceProgram", "fitting", "target_of"]
+__all__ = ["DeployedProgram", "DevicePlan", "fitting", "target_of"]

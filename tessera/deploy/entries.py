@@ -171,4 +171,4 @@ def rebuilt(node: Node, take: Callable[[], Any]) -> Any:
     return tuple(made) if word == "tuple" else made
 
 
-__all__ = ["Traced", "entries_of", "rebuilt", "size_text"]
+__all__ = ["TracedEntry", "entries_of", "rebuilt", "size_text"]

@@ -62,7 +62,7 @@ class ImportedEntry:
         return made[0] if len(made) == 1 else tuple(made)
 
     def __repr__(self) -> str:
-        return f"Imported({self.name!r}, {', '.join(map(str, self.results))})"
+        return f"ImportedEntry({self.name!r}, {', '.join(map(str, self.results))})"
 
 
 def imported(name: str, *results: Any) -> ImportedEntry:
@@ -291,4 +291,4 @@ def _listed(types: Sequence[TensorType]) -> str:
     return ", ".join(map(str, types)) or "nothing"
 
 
-__all__ = ["Imported", "Module", "imported", "imports_of", "inlined", "linked"]
+__all__ = ["ImportedEntry", "LinkModule", "imported", "imports_of", "inlined", "linked"]

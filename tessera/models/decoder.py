@@ -1,4 +1,4 @@
-"""The decoder that Llama, Mistral, Qwen, SmolLM and Gemma share; a `Shape` says where they differ."""
+"""The decoder that Llama, Mistral, Qwen, SmolLM and Gemma share; a `DecoderShape` says where they differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Grammars over bytes, recognised byte by byte: what may come next, and how many bytes an end needs at least.
 
-A grammar is a tree of nodes; `Ref` closes cycles.  The state of a reader is a set of stacks of nodes that
+A grammar is a tree of nodes; `NodeRef` closes cycles.  The state of a reader is a set of stacks of nodes that
 are still to come, each with a set of bytes on top; the empty stack is an end.
 """
 

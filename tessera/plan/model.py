@@ -139,9 +139,9 @@ class Transformer:
         logits = rows * wide
         x = rows * self.width * WIDTH / (c.tp if c.sequence else 1)
         # 16-bit logits, cast to f32, maximum, exponential, sum, division
-        return Layer("head", params, products=(MatrixProducts(rows, wide, self.width),), traffic=logits * 18 + 2 * x,
-                     kept=logits * 4 + 2 * x, entry=x, working=logits * 8, reduced=rows * 8,
-                     reductions=2, again=False)  # fmt: skip
+        return Layer("head", params, products=(MatrixProducts(rows, wide, self.width),),
+                     traffic=logits * 18 + 2 * x, kept=logits * 4 + 2 * x, entry=x, working=logits * 8,
+                     reduced=rows * 8, reductions=2, again=False)  # fmt: skip
 
     def _block(self, c: LayerCut, window: int) -> Layer:
         rows = c.micro * self.length

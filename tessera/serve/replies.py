@@ -139,7 +139,8 @@ class Replies:
         return self._head | ({"object": "chat.completion.chunk"} if self.ask.chat else {})
 
     def _chunk(
-        self, c: ReplyChoice, delta: dict[str, Any], token: ReplyToken | None, at: int = 0, reason: str | None = None
+        self, c: ReplyChoice, delta: dict[str, Any], token: ReplyToken | None, at: int = 0,
+        reason: str | None = None
     ) -> bytes:  # fmt: skip
         out: dict[str, Any] = {"index": c.index, "finish_reason": reason}
         tokens = [token] if token is not None else []

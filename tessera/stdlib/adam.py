@@ -17,8 +17,8 @@ from tessera.stdlib.routine import RoutinePlan, routine
 
 @routine(block(4096), gpu=block(1024).warps(4))
 def fused_adam(
-    plan: RoutinePlan, params: Any, grads: Any, m: Any, v: Any, step: Any, *, lr: float = 1e-3, b1: float = 0.9,
-    b2: float = 0.999, eps: float = 1e-8, decay: float = 0.0,
+    plan: RoutinePlan, params: Any, grads: Any, m: Any, v: Any, step: Any, *,
+    lr: float = 1e-3, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, decay: float = 0.0,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Parameters and both moments after step 1, 2, ... of Adam; with decay, of AdamW.
 

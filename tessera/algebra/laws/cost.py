@@ -79,7 +79,8 @@ USES: dict[str, Callable[[Operator, float], list[PartUse]]] = {
     "inverse": _solve_uses,
     "power": lambda a, k: [PartUse(a.static[0], k)],
     "function": lambda a, k: [PartUse(1, size(a.shape[1]))],
-    "kronsum": lambda a, k: [PartUse(1, size(a.parts[1].shape[1]) * k), PartUse(1, size(a.parts[0].shape[1]) * k)],
+    "kronsum": lambda a, k: [PartUse(1, size(a.parts[1].shape[1]) * k),
+                             PartUse(1, size(a.parts[0].shape[1]) * k)],
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How an iteration ends: the codes of `Info.reason`, and what is said when it did not converge."""
+"""How an iteration ends: the codes of `SolveInfo.reason`, and what is said when it did not converge."""
 
 from __future__ import annotations
 

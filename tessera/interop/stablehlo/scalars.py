@@ -225,10 +225,12 @@ class HloScalars:
 
 
 _MADE: dict[str, Callable[..., Ssa]] = {
-    "div": HloScalars._div, "floor_div": HloScalars._floor_div, "mod": HloScalars._rest, "fmod": HloScalars._fmod,
+    "div": HloScalars._div, "floor_div": HloScalars._floor_div, "mod": HloScalars._rest,
+    "fmod": HloScalars._fmod,
     "fma": lambda s, a, b, c: s.n("add", s.n("mul", a, b), c),
     "hypot": HloScalars._hypot, "copysign": HloScalars._copysign, "logaddexp": HloScalars._logaddexp,
-    "shift_right": HloScalars._shift_right, "pos": lambda s, a: a, "abs": HloScalars._abs, "sign": HloScalars._sign,
+    "shift_right": HloScalars._shift_right, "pos": lambda s, a: a, "abs": HloScalars._abs,
+    "sign": HloScalars._sign,
     "signbit": HloScalars._signbit, "recip": lambda s, a: s._div(s.number(1, a), a),
     "square": lambda s, a: s.n("mul", a, a), "trunc": HloScalars._trunc,
     "exp2": lambda s, a: s.w.op("power", s.number(2, a), a),

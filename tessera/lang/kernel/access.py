@@ -137,7 +137,8 @@ class BoxAccess:
     # Writing
 
     def store(
-        self, array: KernelArray, value: TileValue, box: TensorBox, mask: TileValue | None, distinct: bool = True
+        self, array: KernelArray, value: TileValue, box: TensorBox, mask: TileValue | None,
+        distinct: bool = True
     ) -> None:  # fmt: skip
         """Write a tile to a box; under a mask only where it is true."""
         array.memory.writable = True

@@ -122,7 +122,8 @@ class KernelFunction:
         return _wrapped(t, launch(t, arrays, sizes))
 
     def chosen(
-        self, bound: BoundArguments, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
+        self, bound: BoundArguments, sizes: Mapping[str, Size], arrays: Sequence[Any] | None,
+        device: Device = CPU
     ) -> Schedule:  # fmt: skip
         """The schedule of a call; there are no arrays while a program is traced."""
         base = self.scheduled(device)
@@ -236,7 +237,8 @@ class TunedKernel(KernelFunction):
         self.found: dict[Any, FoundSchedule] = {}  # by the sizes of calls
 
     def chosen(
-        self, bound: BoundArguments, sizes: Mapping[str, Size], arrays: Sequence[Any] | None, device: Device = CPU
+        self, bound: BoundArguments, sizes: Mapping[str, Size], arrays: Sequence[Any] | None,
+        device: Device = CPU
     ) -> Schedule:  # fmt: skip
         """The best schedule that is known; on data a new one is searched for."""
         if any(isinstance(n, Dim) for n in sizes.values()) or interpreting():

@@ -18,7 +18,7 @@ from tessera.runtime.cuda.pool import PoolBlock
 from tessera.runtime.kernel import address
 
 ALIGNED = 16  # bytes at whose multiples every tensor that a kernel reads begins
-__all__ = ["Block", "DeviceArray", "Pool", "empty", "from_dlpack", "to_device"]
+__all__ = ["DeviceArray", "empty", "from_dlpack", "to_device"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

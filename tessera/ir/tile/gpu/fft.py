@@ -31,7 +31,7 @@ _LANES = 128  # of a block, one to a thread
 _RADIX = {32: 16, 64: 16}  # elements that a thread holds at most, by the bits of a part
 
 Fixed = tuple[int]  # one place of an axis that no thread moves along
-Hook = Callable[["_Writer", Pair, int], Pair]
+Hook = Callable[["_TransformWriter", Pair, int], Pair]
 
 
 @dataclass(frozen=True)
