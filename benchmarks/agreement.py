@@ -2,10 +2,10 @@
 
     python benchmarks/agreement.py [--rounds 3] [--budget 0.4] [--out record.json]
 
-Ten programs.  In each round all three measure in turn: bench the median of a call, the profiler the time of a call
-(kernels, host calls and what is between them) and the inspector the wall of the run on its timeline.  The medians of
-the rounds are compared; so is the sum of the kernels of the profiler and of the page.  Run it on a machine that does
-nothing else: the largest difference is the claim.
+Ten programs.  In each round all three measure in turn: bench the median of a call, the profiler the time of
+a call (kernels, host calls and what is between them) and the inspector the wall of the run on its timeline.
+The medians of the rounds are compared; so is the sum of the kernels of the profiler and of the page.  Run
+it on a machine that does nothing else: the largest difference is the claim.
 """
 
 from __future__ import annotations
@@ -65,20 +65,25 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     blur = normal(2048)
     return {
         "matmul 2048": (lambda a, b: a @ b, (normal(2048, 2048), normal(2048, 2048))),
-        "matmul f64 1024": (lambda a, b: a @ b, (normal(1024, 1024, dtype=np.float64), normal(1024, 1024, dtype=np.float64))),
+        "matmul f64 1024": (lambda a, b: a @ b,
+        (normal(1024, 1024, dtype=np.float64), normal(1024, 1024, dtype=np.float64))),
         "softmax 8192x4096": (op.softmax, (normal(8192, 4096),)),
         "layernorm + gelu": (lambda x: op.gelu(op.layernorm(x)), (normal(8192, 2048),)),
         "attention 8x1024x64": (lambda *x: op.attention(*x, causal=True), tuple(q)),
-        "conv 16x64x56x56": (lambda x, w: op.relu(op.conv2d(x, w, padding=1)), (normal(16, 64, 56, 56), normal(64, 64, 3, 3))),
+        "conv 16x64x56x56": (lambda x, w: op.relu(op.conv2d(x, w, padding=1)),
+        (normal(16, 64, 56, 56), normal(64, 64, 3, 3))),
         "training step of an MLP": (step, (net, normal(1024, 512), normal(1024, 256))),
         "heat, 20 turns of 1024x1024": (heat, (normal(1024, 1024),)),
-        "kernel by hand": (lambda x, a, g: gated(x, a, g), (normal(8192, 1024), normal(8192, 1024), normal(1024))),
+        "kernel by hand": (lambda x, a, g: gated(x, a, g),
+        (normal(8192, 1024), normal(8192, 1024), normal(1024))),
         "circulant of 2048 on 512 columns": (lambda c, x: op.circulant(c) @ x, (blur, normal(2048, 512))),
     }  # fmt: skip
 
 
 def measured(f: Any, args: tuple[Any, ...], budget: float, folder: Path) -> dict[str, float]:
-    """Seconds of a call by bench, profiler and inspector; of its kernels by the last two; and the highest share of a roof."""
+    """Seconds of a call by bench, profiler and inspector; of its kernels by the last two; and the highest
+    share of a roof.
+    """
     bench = _measured(Subject(f, args, {}), budget)
     with ts.profile() as p:
         for _ in range(max(3, min(50, int(budget / max(bench.median, 1e-6))))):
@@ -106,7 +111,8 @@ def apart(xs: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=0.4, help="seconds of each measurement")
     parser.add_argument("--only", default="", help="programs whose name has this")
@@ -125,16 +131,21 @@ def main() -> None:
             walls = [middle[k] for k in ("bench", "profiler", "inspector")]
             parts = [middle[k] for k in ("kernels, profiler", "kernels, inspector")]
             highest = max(r[k] for r in rounds for k in ("roof, profiler", "roof, inspector"))
-            found[name] = middle | {"walls apart": apart(walls), "kernels apart": apart(parts), "highest roof": highest}  # fmt: skip
+            found[name] = middle | {"walls apart": apart(walls), "kernels apart": apart(parts),
+                "highest roof": highest}  # fmt: skip
             print(
-                f"{name:36} bench {1e3 * walls[0]:8.3f} ms, profiler {1e3 * walls[1]:8.3f}, inspector {1e3 * walls[2]:8.3f}: "
+                f"{name:36} bench {1e3 * walls[0]:8.3f} ms, profiler {1e3 * walls[1]:8.3f}, inspector "
+                f"{1e3 * walls[2]:8.3f}: "
                 f"{apart(walls):.1%} apart; kernels {apart(parts):.1%} apart; highest roof {highest:.0%}",
                 flush=True,
             )
     record = {
-        "machine": platform.processor() or platform.machine(), "threads": peaks.threads, "rounds": given.rounds,
-        "peaks": {"flops": peaks.flops, "f64": peaks.wide, "memory": peaks.bandwidth, **{x.name: x.bandwidth for x in peaks.levels}},
-        "worst": {k: max(x[k] for x in found.values()) for k in ("walls apart", "kernels apart", "highest roof")},
+        "machine": platform.processor() or platform.machine(), "threads": peaks.threads,
+        "rounds": given.rounds,
+        "peaks": {"flops": peaks.flops, "f64": peaks.wide, "memory": peaks.bandwidth,
+        **{x.name: x.bandwidth for x in peaks.levels}},
+        "worst": {k: max(x[k] for x in found.values())
+        for k in ("walls apart", "kernels apart", "highest roof")},
         "programs": found,
     }  # fmt: skip
     print(json.dumps(record["worst"]))

@@ -7,8 +7,8 @@ TensorFlow and PyTorch" (arXiv 2202.09888).
 Every case is written once, as a formula of matrices.  `flops` counts the scalar operations of the graph
 that Tessera traces from it: as written, and after simplify and hoist; then what a person who knows the
 algebra would spend.  --times runs both, and the same formula in torch, torch.compile, jax and CoLA, each
-peer in a process of its own, where they are installed (BENCHMARK_THREADS threads, 2 unless said), in turn and again; the
-fastest round counts.
+peer in a process of its own, where they are installed (BENCHMARK_THREADS threads, 2 unless said), in turn
+and again; the fastest round counts.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ CASES = (
     Case("A x - H.T (H x)", "distributivity", lambda n: [(n, n), (n, n)],
          lambda m, a, h: m.dense(a) - m.dense(h).T @ m.dense(h), lambda n: 3 * n**2, columns=1),
     Case("diag blocks", "distributivity", lambda n: [(n // 2, n // 2)] * 2 + [(n // 2, n)] * 2,
-         lambda m, a, b, c, d: m.block([[m.dense(a), 0], [0, m.dense(b)]]) @ m.block([[m.dense(c)], [m.dense(d)]]),
+         lambda m, a, b, c, d: m.block([[m.dense(a), 0], [0, m.dense(b)]])
+         @ m.block([[m.dense(c)], [m.dense(d)]]),
          lambda n: n**3 / 2),
     Case("(A + B)[i, j]", "partial access", _square(2),
          lambda m, a, b: (m.dense(a) + m.dense(b))[2:3, 2:3], lambda n: 1),
@@ -326,8 +327,10 @@ def _wanted(only: str) -> list[Case]:
 def _in_child(peer: str, n: int, only: str) -> dict[str, dict[str, float]]:
     """Seconds of one peer in a process of its own, case by case."""
     env = {**os.environ, "TESSERA_THREADS": THREADS, "OMP_NUM_THREADS": THREADS, "TESSERA_TARGET": "cpu",
-           "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
-    command = [sys.executable, "-W", "ignore", __file__, "--child", peer, "--size", str(n), "--only", only]  # fmt: skip
+           "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent),
+           os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    command = [sys.executable, "-W", "ignore", __file__, "--child", peer, "--size", str(n), "--only",
+        only]  # fmt: skip
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, dict[str, float]] = json.loads(done.stdout.splitlines()[-1])
     return found

@@ -1,4 +1,5 @@
-"""Appending to a cache: a step that the cache is donated to against one that keeps the old cache, which copies it.
+"""Appending to a cache: a step that the cache is donated to against one that keeps the old cache, which
+copies it.
 
 python benchmarks/cache_append.py [--positions 4096] [--steps 50]
 """

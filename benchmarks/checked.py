@@ -2,7 +2,8 @@
 
     python benchmarks/checked.py [--repeats N] [--record FILE]
 
-Also the part of eager calls that looks at their indices.  Medians; the spread is the distance between the quartiles.
+Also the part of eager calls that looks at their indices.  Medians; the spread is the distance between the
+quartiles.
 """
 
 from __future__ import annotations
@@ -103,11 +104,13 @@ def main() -> None:
         found[name] = in_turn(whole, look, args.repeats, 20)
     (plain, a), (slow, b) = found["gpt step"]
     print(
-        f"gpt step {plain * 1e3:.2f} ms (+-{a * 1e3:.2f}), checked {slow * 1e3:.2f} ms (+-{b * 1e3:.2f}): {slow / plain:.3f} times"
+        f"gpt step {plain * 1e3:.2f} ms (+-{a * 1e3:.2f}), checked {slow * 1e3:.2f} ms (+-{b * 1e3:.2f}): "
+        f"{slow / plain:.3f} times"
     )
     for name, ((whole, a), (look, b)) in [*found.items()][1:]:
         print(
-            f"{name:22} {whole * 1e6:8.1f} us (+-{a * 1e6:.1f}), looking {look * 1e6:6.1f} us (+-{b * 1e6:.1f}): {look / whole:.3f} of it"
+            f"{name:22} {whole * 1e6:8.1f} us (+-{a * 1e6:.1f}), looking {look * 1e6:6.1f} us "
+            f"(+-{b * 1e6:.1f}): {look / whole:.3f} of it"
         )
     if args.record:
         args.record.write_text(json.dumps(found, indent=1))

@@ -2,9 +2,10 @@
 
     python benchmarks/cold_start.py [--record FILE]
 
-The bundle has 14.6 MB of weights, all of which are verified before the first kernel runs: by the digests of their pieces, and
-for comparison as one stream.  A process is started anew for each sample; the file is in the page cache.  `cpu` is the
-time of both threads of a process, which says more than the clock when others use the machine.
+The bundle has 14.6 MB of weights, all of which are verified before the first kernel runs: by the digests of
+their pieces, and for comparison as one stream.  A process is started anew for each sample; the file is in
+the page cache.  `cpu` is the time of both threads of a process, which says more than the clock when others
+use the machine.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Tessera's CPU target beside NumPy, PyTorch (eager and compiled) and JAX, on a few threads in f32.
 
-    python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--threads 2] [--only NAME] [--record [FILE]]
+    python benchmarks/cpu.py [--peers tessera,numpy,torch,compile,jax] [--threads 2] [--only NAME] [--record
+    [FILE]]
 
-Every peer has a process of its own, which compiles once for each workload and puts its data into new memory in each
-round.  Peers are timed in turn, round after round; the others wait, and a pause lets their threads fall asleep.  A row shows
-the median of the rounds' medians, the spread, and the ratio of the best peer to Tessera.  Turns are short and rounds are
-many, since a core that others use too is slower by a fifth from one moment to the next.
-A record is named after the machine and its cores unless said otherwise; with --only, its other rows stay.
-The first call of a GPT is that of a new process that finds nothing on the disk, by those who compile; it begins with the
-import of the peer, since some load what they need at once and some when they need it.
-Run it with an interpreter that has the peers installed (make test-oracles sets one up).
+Every peer has a process of its own, which compiles once for each workload and puts its data into new memory
+in each round.  Peers are timed in turn, round after round; the others wait, and a pause lets their threads
+fall asleep.  A row shows the median of the rounds' medians, the spread, and the ratio of the best peer to
+Tessera.  Turns are short and rounds are many, since a core that others use too is slower by a fifth from
+one moment to the next. A record is named after the machine and its cores unless said otherwise; with
+--only, its other rows stay. The first call of a GPT is that of a new process that finds nothing on the
+disk, by those who compile; it begins with the import of the peer, since some load what they need at once
+and some when they need it. Run it with an interpreter that has the peers installed (make test-oracles sets
+one up).
 """
 
 from __future__ import annotations
@@ -114,7 +116,8 @@ def gpt(p: Any, letters: Any, table: Any, places: Any, *weights: Any) -> Any:
 
 
 HEADS, WIDTH, LAYERS, LETTERS = 4, 256, 4, 96
-BLOCK = ((WIDTH,), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH,), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))  # fmt: skip
+BLOCK = ((WIDTH,), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH,), (WIDTH, 4 * WIDTH),
+    (4 * WIDTH, WIDTH))  # fmt: skip
 FIRST = "import and first call of a GPT"
 GPT = ((LETTERS, WIDTH), (256, WIDTH), *BLOCK * LAYERS, (WIDTH,), (WIDTH, LETTERS))
 WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
@@ -139,7 +142,8 @@ WORKLOADS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
     FIRST: (gpt, ((8, 256), *GPT)),
 }
 # What a peer has no function for, or does not compile.
-MISSING = {("numpy", "conv2d 8x64x56x56 3x3"), ("numpy", "GPT of 4 layers"), ("numpy", FIRST), ("torch", FIRST)}  # fmt: skip
+MISSING = {("numpy", "conv2d 8x64x56x56 3x3"), ("numpy", "GPT of 4 layers"), ("numpy", FIRST),
+    ("torch", FIRST)}  # fmt: skip
 
 
 class Namespace:
@@ -282,8 +286,9 @@ def serve(peer: str) -> None:
 
 
 def prepared(peer: str, name: str) -> Callable[[], Callable[[], Any]]:
-    """A workload, compiled; it is given as a function that puts its data into new memory, since where that lies
-    changes times by 5%."""
+    """A workload, compiled; it is given as a function that puts its data into new memory, since where that
+    lies changes times by 5%.
+    """
     f, _ = WORKLOADS[name]
     run, convert = MAKERS[peer](f)
     data = data_of(name)
@@ -307,8 +312,10 @@ def first_call(peer: str, name: str) -> float:
 
 
 def data_of(name: str) -> list[Any]:
-    """Arrays of random numbers, the same ones each time; letters and new weights for a GPT, whose activations would
-    otherwise grow from layer to layer until products see numbers below the normal ones, which take a processor long."""
+    """Arrays of random numbers, the same ones each time; letters and new weights for a GPT, whose
+    activations would otherwise grow from layer to layer until products see numbers below the normal ones,
+    which take a processor long.
+    """
     f, shapes = WORKLOADS[name]
     rng = np.random.default_rng(0)
     if f is not gpt:

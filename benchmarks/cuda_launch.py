@@ -2,7 +2,8 @@
 
     python benchmarks/cuda_launch.py [--record FILE]
 
-Host times are the smallest of several repeats of a loop that the device keeps up with; copies are the best of several.
+Host times are the smallest of several repeats of a loop that the device keeps up with; copies are the best
+of several.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python benchmarks/deployed.py [--rounds 9] [--only NAME] [--threads 1 16] [--record FILE]
 
-A round measures each way for a third of a second, one after the other: `jit` and `bundle` in this process, `c` in a
-process of its own, whose start is not part of it.  A figure is the median over rounds of each round's median run.
-`ratio` is the time of C over the time of `jit`.  `call` is a kernel that adds two vectors of 16 numbers, where the time
-is all overhead: the mean of a million calls.
+A round measures each way for a third of a second, one after the other: `jit` and `bundle` in this process,
+`c` in a process of its own, whose start is not part of it.  A figure is the median over rounds of each
+round's median run.
+`ratio` is the time of C over the time of `jit`.  `call` is a kernel that adds two vectors of 16 numbers,
+where the time is all overhead: the mean of a million calls.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from tessera.native import INCLUDE, SOURCE
 BLOCK = 0.3  # seconds
 RNG = np.random.default_rng(3)
 
-# program BUNDLE ENTRY THREADS SECONDS MODE < inputs: each has its number of axes, its sizes, its bytes.  MODE 0 prints the
+# program BUNDLE ENTRY THREADS SECONDS MODE < inputs: each has its number of axes, its sizes, its
+# bytes.  MODE 0 prints the
 # median run, MODE 1 the mean of a million.
 PROGRAM = r"""
 #include <stdio.h>
@@ -159,7 +161,8 @@ def measured(name: str, folder: Path, threads: int, rounds: int) -> dict[str, An
     f, args, weights = PROGRAMS[name]
     held = () if weights is None else (weights,)
     jitted, loaded = ts.jit(f), ts.bundle.load(folder / f"{name}.tess").entry(name)
-    bits = [[np.asarray(x).tobytes() for x in ts.tree.leaves(y)] for y in (jitted(*held, *args), loaded(*args))]  # fmt: skip
+    bits = [[np.asarray(x).tobytes() for x in ts.tree.leaves(y)]
+        for y in (jitted(*held, *args), loaded(*args))]  # fmt: skip
     assert bits[0] == bits[1], name
     found: dict[str, list[float]] = {"jit": [], "bundle": [], "c": []}
     for _ in range(rounds):
@@ -167,7 +170,8 @@ def measured(name: str, folder: Path, threads: int, rounds: int) -> dict[str, An
         found["bundle"].append(in_python(loaded, args))
         found["c"].append(in_c(folder, name, threads))
     out: dict[str, Any] = {
-        k: {"us": round(1e6 * statistics.median(x), 3), "least": round(1e6 * min(x), 3)} for k, x in found.items()
+        k: {"us": round(1e6 * statistics.median(x), 3), "least": round(1e6 * min(x), 3)} for k,
+        x in found.items()
     }  # fmt: skip
     pairs = zip(found["c"], found["jit"], strict=True)
     return {**out, "ratio": round(statistics.median(c / j for c, j in pairs), 3)}

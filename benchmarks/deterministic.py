@@ -3,9 +3,9 @@
     python benchmarks/deterministic.py [--threads 2] [--rounds 30] [--only NAME] [--record FILE]
 
 `fast` folds rows by many lanes without leaves, sums products in one chain, cuts long sums for the cores
-that there are, fuses products with sums and divides by reciprocals.  The two run in turn in one process, as often
-in the first place as in the second; a row shows the medians, their ratio (1: the law costs nothing), the spread of
-the ratios of pairs, and how far apart the results are.
+that there are, fuses products with sums and divides by reciprocals.  The two run in turn in one process, as
+often in the first place as in the second; a row shows the medians, their ratio (1: the law costs nothing),
+the spread of the ratios of pairs, and how far apart the results are.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def main() -> None:
                 r = found[-1]
                 low, high = r["quartiles_of_pairs"]
                 print(f"{name:32} {r['deterministic_ms']:9.3f} ms  fast {r['fast_ms']:9.3f} ms  "
-                      f"ratio {r['ratio']:.2f} (best {r['ratio_of_best']:.2f}, pairs {low:.2f} to {high:.2f})  "
+                      f"ratio {r['ratio']:.2f} (best {r['ratio_of_best']:.2f}, pairs {low:.2f} to "
+                      f"{high:.2f})  "
                       f"apart {r['relative_distance']:.1e}", flush=True)  # fmt: skip
     if given.record:
         whole = {

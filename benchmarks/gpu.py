@@ -2,10 +2,10 @@
 
     python benchmarks/gpu.py [--record FILE]
 
-Times are medians of rounds, of which each is the median of 10 runs by events on the stream that runs them; all run in every
-round, and each is the first in turn, since a device that is at its power limit is slower for whoever comes next.  A
-ratio is the best peer's time over Tessera's.  jax has a stream that nobody else sees: its time is the host's, of 10 runs
-that follow each other.
+Times are medians of rounds, of which each is the median of 10 runs by events on the stream that runs them;
+all run in every round, and each is the first in turn, since a device that is at its power limit is slower
+for whoever comes next.  A ratio is the best peer's time over Tessera's.  jax has a stream that nobody else
+sees: its time is the host's, of 10 runs that follow each other.
 """
 
 from __future__ import annotations
@@ -200,12 +200,14 @@ def rows(b: Bench) -> None:
         )  # fmt: skip
     flat, tflat = big, _f32(big)
     square, tsquare = big.view(16384, 16384), _f32(big.view(16384, 16384))
-    sums = ((None, flat, tflat, "sum 2^28"), (1, square, tsquare, "row sums 16384^2"), (0, square, tsquare, "column sums 16384^2"))  # fmt: skip
+    sums = ((None, flat, tflat, "sum 2^28"), (1, square, tsquare, "row sums 16384^2"),
+        (0, square, tsquare, "column sums 16384^2"))  # fmt: skip
     for axis, data, mine, name in sums:
         run = ts.jit(lambda z, a=axis: op.sum(z, a))
         b.line(
             f"{name} f32", lambda: run(mine),
-            {"torch": lambda: data.sum(axis), **in_jax(lambda z, a=axis: z.sum(a), data)}, "GB/s", big.nbytes * 1e3,
+            {"torch": lambda: data.sum(axis), **in_jax(lambda z, a=axis: z.sum(a), data)}, "GB/s",
+            big.nbytes * 1e3,
         )  # fmt: skip
 
 

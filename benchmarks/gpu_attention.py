@@ -3,10 +3,10 @@
     python benchmarks/gpu_attention.py --check [--seconds 110]
     python benchmarks/gpu_attention.py --time [--seconds 70] [--record FILE]
 
---check compares results and gradients with NumPy in f64 on fresh random inputs, and bits over schedules and over
-neighbours in a batch.  --time measures lines (ours against the best of FlashAttention-2, cuDNN and the
-memory-efficient kernel, in turn, medians) and, first, schedules of our kernels among which the shipped ones were chosen.
-Bytes per second of decode lines count keys and values once.
+--check compares results and gradients with NumPy in f64 on fresh random inputs, and bits over schedules
+and over neighbours in a batch.  --time measures lines (ours against the best of FlashAttention-2, cuDNN and
+the memory-efficient kernel, in turn, medians) and, first, schedules of our kernels among which the shipped
+ones were chosen. Bytes per second of decode lines count keys and values once.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class Checks:
         left = self.end - time.perf_counter()
         counts = [f"--from={first}", f"--good={self.good}", f"--bad={self.bad}"]
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, __file__, "--check", f"--seconds={left:.0f}", *counts])  # fmt: skip
+        os.execv(sys.executable, [sys.executable, __file__, "--check", f"--seconds={left:.0f}",
+            *counts])  # fmt: skip
 
 
 def compile_only(f: Callable[..., Any], *calls: Any) -> None:
@@ -152,7 +153,8 @@ def mask_of(kind: str, heads: int, queries: int, keys: int) -> Any:
     return None
 
 
-def forward_job(c: Checks, d: int, queries: int, keys: int, causal: bool, groups: int, kind: str) -> Job:  # fmt: skip
+def forward_job(c: Checks, d: int, queries: int, keys: int, causal: bool, groups: int,
+    kind: str) -> Job:  # fmt: skip
     """Two sequences against f64, and the bits of one alone."""
     name = f"d{d} {queries}x{keys} {'causal' if causal else 'full'} {kind}"
 
@@ -243,7 +245,8 @@ def check(seconds: float, first: int = 0, good: int = 0, bad: int = 0) -> None:
     jobs += [forward_job(c, d, 100, 300, d > 100, 1, "bool") for d in (64, 160, 96)]
     jobs += [gradient_job(c, d, 130, 201, d > 100, 2) for d in (64, 256, 40, 112)]
     jobs += [chunk_job(c, 64), forward_job(c, 64, 1, 8192, False, 2, "length")]
-    jobs += [forward_job(c, 96, 90, 1000, False, 2, "bias"), forward_job(c, 64, 5, 4097, True, 2, "plain")]  # fmt: skip
+    jobs += [forward_job(c, 96, 90, 1000, False, 2, "bias"),
+        forward_job(c, 64, 5, 4097, True, 2, "plain")]  # fmt: skip
     for i, d in enumerate((*HEADS, 1, 7, 100, 320, 512)):
         causal = bool(i % 2)
         jobs += [
@@ -415,7 +418,8 @@ def prebuild(variants: list[Variant], p: AttentionProblem, gradient: bool) -> No
             if gradient:
                 launches += kept.backward(own, tuple("qkvoc"), ("a", "b", "c"), "l", "d", False)
         for a in launches:
-            sources.append(source_of(a.kernel, emit(a.kernel, a.threads), a.threads, ("cuda", 90, 32), 0))  # fmt: skip
+            sources.append(source_of(a.kernel, emit(a.kernel, a.threads), a.threads, ("cuda", 90, 32),
+                0))  # fmt: skip
 
     def one(source: Any) -> None:
         with suppress(ts.TesseraError):
@@ -446,7 +450,8 @@ def search_forward(d: int, seq: int) -> None:
     space = [
         (128, Threads(8, 2, approximate=True)), (128, Threads(8, 3, approximate=True)),
         (128, Threads(8, 2, True, approximate=True)), (128, Threads(8, 3, True, approximate=True)),
-        (64, Threads(4, 2, approximate=True)), (64, Threads(4, 2, True, approximate=True)), (64, Threads(4, 3, True, approximate=True)),
+        (64, Threads(4, 2, approximate=True)), (64, Threads(4, 2, True, approximate=True)),
+        (64, Threads(4, 3, True, approximate=True)),
     ]  # fmt: skip
     b, h, *_ = shape_of(d, seq)
     p = AttentionProblem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
@@ -469,7 +474,8 @@ def search_gradient(d: int, seq: int) -> None:
     p = AttentionProblem(b, h, h, seq, seq, d, d, ts.bf16, True, 1.0)
     variants = []
     for m, n, warps, stages in (
-        (32, 64, 8, 1), (32, 64, 8, 2), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2), (64, 64, 4, 2),
+        (32, 64, 8, 1), (32, 64, 8, 2), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2),
+        (64, 64, 4, 2),
     ):  # fmt: skip
         own = (m, n, Threads(warps, stages, True, approximate=True))
         for kind in ("keys_block", "queries_block"):
@@ -514,7 +520,8 @@ def search_decode(batch: int, heads: int, groups: int, keys: int, d: int) -> Non
     """Threads and parts of decode."""
     p = AttentionProblem(batch, heads, groups, 1, keys, d, d, ts.bf16, False, 1.0)
     variants = []
-    for warps, stages, parts in ((4, 3, 64), (4, 3, 32), (4, 3, 128), (4, 2, 64), (4, 4, 64), (8, 3, 64), (2, 3, 64), (8, 2, 32)):  # fmt: skip
+    for warps, stages, parts in ((4, 3, 64), (4, 3, 32), (4, 3, 128), (4, 2, 64), (4, 4, 64), (8, 3, 64),
+        (2, 3, 64), (8, 2, 32)):  # fmt: skip
         t = Threads(warps, stages, approximate=True)
         block = {"part_block": lambda p, t=t: (16, t)}
         name, tiles = f"{_threads(t)} {parts} parts", {"_PARTS": parts}
@@ -525,7 +532,8 @@ def search_decode(batch: int, heads: int, groups: int, keys: int, d: int) -> Non
 
 
 SEARCHES: list[Callable[[], None]] = [
-    lambda: search_forward(192, 4096), lambda: search_forward(128, 4097), lambda: search_decode(*DECODE[0]), lambda: search_decode(*DECODE[2]),
+    lambda: search_forward(192, 4096), lambda: search_forward(128, 4097), lambda: search_decode(*DECODE[0]),
+    lambda: search_decode(*DECODE[2]),
     lambda: search_forward(256, 4096), lambda: search_gradient(256, 4096), lambda: search_forward(80, 4096),
     lambda: search_decode(*DECODE[1]), lambda: search_forward(64, 4097), lambda: search_gradient(192, 4096),
 ]  # fmt: skip
@@ -565,7 +573,8 @@ def show(lines: Lines, start: float) -> None:
 def write(lines: Lines, record: str | None) -> None:
     """The record of all lines."""
     if record:
-        whole = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": lines.rows}  # fmt: skip
+        whole = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
+            "rows": lines.rows}  # fmt: skip
         with open(record, "w") as file:
             json.dump(whole, file, indent=1)
 

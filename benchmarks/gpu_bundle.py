@@ -1,4 +1,5 @@
-"""Bundles for cuda:sm_90 made where no GPU is seen, run on a GPU from Python and from C: their bits, and their times.
+"""Bundles for cuda:sm_90 made where no GPU is seen, run on a GPU from Python and from C: their bits, and
+their times.
 
 python benchmarks/gpu_bundle.py --check
 python benchmarks/gpu_bundle.py --time --record FILE
@@ -93,7 +94,9 @@ def half(*shape: int) -> Any:
 
 
 def cases() -> dict[str, tuple[Any, tuple[Any, ...], Any]]:
-    """Functions with arguments and weights, the same in every process; sizes are odd, prime, tiny and usual ones."""
+    """Functions with arguments and weights, the same in every process; sizes are odd, prime, tiny and
+    usual ones.
+    """
     global RNG
     RNG = np.random.default_rng(11)
     tokens = ts.tensor(RNG.integers(0, WORDS, 48).astype(np.int32))

@@ -3,9 +3,9 @@
     python benchmarks/gpu_contract.py --check
     python benchmarks/gpu_contract.py --time [--seconds 75] [--record FILE]
 
-`--check` compares contractions, odd products and policies with f64 on fresh random inputs.  `--time` measures products
-as they are compiled, and in other blocks where those are candidates, beside torch (cuBLAS), in turn, by events on the
-stream that runs them; a ratio is torch's time over ours.
+`--check` compares contractions, odd products and policies with f64 on fresh random inputs.  `--time`
+measures products as they are compiled, and in other blocks where those are candidates, beside torch
+(cuBLAS), in turn, by events on the stream that runs them; a ratio is torch's time over ours.
 """
 
 from __future__ import annotations
@@ -76,19 +76,23 @@ MIDDLE = (
     B(128, 128, 64, 8, 2 * STAY, 4, 3), B(128, 128, 128, 8, 0, 8, 3),
 )  # fmt: skip
 SMALL = (
-    B(128, 64, 64), B(128, 64, 128, 8, 0, 4, 4), B(64, 128, 64, 8, 0, 4, 4), B(64, 64, 128), B(64, 64, 64, 8, 0, 4, 5),
+    B(128, 64, 64), B(128, 64, 128, 8, 0, 4, 4), B(64, 128, 64, 8, 0, 4, 4), B(64, 64, 128),
+    B(64, 64, 64, 8, 0, 4, 5),
     B(64, 32, 128), B(32, 64, 128), B(32, 32, 128),
 )  # fmt: skip
 LINE = (
-    B(16, 64, 128), B(16, 64, 256, 8, 0, 4, 4), B(16, 32, 256, 8, 0, 4, 4), B(16, 32, 512, 8, 0, 4, 3), B(16, 128, 128, 8, 0, 4, 4),
+    B(16, 64, 128), B(16, 64, 256, 8, 0, 4, 4), B(16, 32, 256, 8, 0, 4, 4), B(16, 32, 512, 8, 0, 4, 3),
+    B(16, 128, 128, 8, 0, 4, 4),
     B(16, 64, 128, 8, 0, 4, 6), B(16, 32, 128, 8, 0, 2, 6), B(16, 16, 512, 8, 0, 2, 4),
 )  # fmt: skip
 SINGLE = (
-    B(64, 64, 32), B(128, 64, 16, 8, 0, 4, 3), B(128, 128, 16, 8, 0, 8, 3), B(128, 128, 8, 8, 0, 8, 3), B(64, 128, 16, 8, 0, 4, 3),
+    B(64, 64, 32), B(128, 64, 16, 8, 0, 4, 3), B(128, 128, 16, 8, 0, 8, 3), B(128, 128, 8, 8, 0, 8, 3),
+    B(64, 128, 16, 8, 0, 4, 3),
     B(128, 64, 32, 8, 0, 8, 2), B(128, 128, 16, 8, 0, 4, 3), B(64, 64, 16, 8, 0, 4, 3),
 )  # fmt: skip
 FEW = (
-    B(512, 16, 16, 1), B(256, 16, 16, 1), B(1024, 16, 16, 1, 0, 8, 2), B(128, 16, 64, 1), B(256, 16, 32, 1), B(128, 16, 128, 1),
+    B(512, 16, 16, 1), B(256, 16, 16, 1), B(1024, 16, 16, 1, 0, 8, 2), B(128, 16, 64, 1), B(256, 16, 32, 1),
+    B(128, 16, 128, 1),
 )  # fmt: skip
 CASES = (
     batched(64, 512, 512, 512, *WIDE, *MIDDLE[:4]),
@@ -227,7 +231,8 @@ def timing(seconds: float, record: str | None) -> None:
         rows.append(row)
         best = sorted(row["us"].items(), key=lambda x: x[1])
         others = "  ".join(f"[{n}] {t:.1f}" for n, t in best if n not in ("ours", "torch"))
-        print(f"  {c.name}: ours {row['us'].get('ours', 0):.1f} torch {row['us']['torch']:.1f} | {others}", flush=True)  # fmt: skip
+        print(f"  {c.name}: ours {row['us'].get('ours', 0):.1f} torch {row['us']['torch']:.1f} | {others}",
+            flush=True)  # fmt: skip
         torch.cuda.empty_cache()
     print("\ncase ours_us best_us ratio")
     for row in sorted(rows, key=lambda r: r["ratio"]):
@@ -258,8 +263,10 @@ def forms(rng: np.random.Generator, count: int) -> Iterator[tuple[str, list[tupl
 
 
 SHAPES = (
-    (1, 1, 1), (1, 7, 1), (3, 5, 7), (17, 100, 33), (64, 64, 64), (100, 1000, 100), (127, 129, 131), (256, 300, 200),
-    (1, 4099, 513), (513, 4099, 1), (2, 40000, 3), (64, 65536, 48), (70, 33000, 70), (200, 40000, 130), (1000, 1001, 999), (129, 65, 1030),
+    (1, 1, 1), (1, 7, 1), (3, 5, 7), (17, 100, 33), (64, 64, 64), (100, 1000, 100), (127, 129, 131),
+    (256, 300, 200),
+    (1, 4099, 513), (513, 4099, 1), (2, 40000, 3), (64, 65536, 48), (70, 33000, 70), (200, 40000, 130),
+    (1000, 1001, 999), (129, 65, 1030),
     (512, 512, 512), (640, 96, 640), (16, 2048, 4096), (300, 8191, 257),
 )  # fmt: skip
 FORMS = 40
@@ -299,7 +306,8 @@ def check() -> None:
             return
         # A chain of k sums in f32 is off by about sqrt(k) roundings.
         ins, _, out = spec.partition("->")
-        sizes = {a: n for part, s in zip(ins.split(","), shapes, strict=True) for a, n in zip(part, s, strict=True)}  # fmt: skip
+        sizes = {a: n for part, s in zip(ins.split(","), shapes, strict=True) for a,
+            n in zip(part, s, strict=True)}  # fmt: skip
         terms = float(np.prod([n for a, n in sizes.items() if a not in out]))
         long = 6e-8 * terms**0.5 if kind == "f32" else 0.0
         scale = 1 if np.linalg.norm(want) > 1e-3 * want.size**0.5 else 50
@@ -327,15 +335,20 @@ def policies(near: Callable[[str, Any, Any, float], None]) -> None:
         "cast": lambda x: x.astype(ts.f64).astype(x.dtype),
     }  # fmt: skip
     kinds = (
-        ts.tf32, ts.bf16 @ ts.stochastic_round, ts.f16 @ ts.stochastic_round, ts.f8e4m3 @ ts.stochastic_round @ ts.saturate,
-        ts.bf16 @ ts.accum(ts.f64), ts.f16 @ ts.loss_scale(1024), ts.f16 @ ts.saturate, ts.i8 @ ts.saturate, ts.u8 @ ts.saturate,
+        ts.tf32, ts.bf16 @ ts.stochastic_round, ts.f16 @ ts.stochastic_round,
+        ts.f8e4m3 @ ts.stochastic_round @ ts.saturate,
+        ts.bf16 @ ts.accum(ts.f64), ts.f16 @ ts.loss_scale(1024), ts.f16 @ ts.saturate, ts.i8 @ ts.saturate,
+        ts.u8 @ ts.saturate,
     )  # fmt: skip
     for d in kinds:
         value = ts.tensor(np.abs(x) if d.kind == "u" else x, dtype=ts.f64).astype(d)
         for name, f in functions.items():
             want, got = ts.jit(f)(value), ts.jit(f)(value.to("cuda"))
-            near(f"{d} {name}", got.numpy().astype(np.float64), np.asarray(want).astype(np.float64), 0.0)  # fmt: skip
-        want, got = (np.asarray(v.numpy()).astype(np.float64) for v in (ts.jit(lambda x: x @ x.T)(value), ts.jit(lambda x: x @ x.T)(value.to("cuda"))))  # fmt: skip
+            near(f"{d} {name}", got.numpy().astype(np.float64), np.asarray(want).astype(np.float64),
+                0.0)  # fmt: skip
+        want, got = (np.asarray(v.numpy()).astype(np.float64)
+            for v in (ts.jit(lambda x: x @ x.T)(value),
+            ts.jit(lambda x: x @ x.T)(value.to("cuda"))))  # fmt: skip
         near(f"{d} product of matrices", got, want, 0.05)
 
 

@@ -3,9 +3,10 @@
     python benchmarks/gpu_conv.py --check              every case against torch in f64, on random inputs
     python benchmarks/gpu_conv.py --time [--record FILE] [--seconds 70] [--kernels]
 
-Times are of the device: work is queued behind a pause, so that the host is not measured.  All contestants run in every
-round, each first in turn.  `best` is the fastest of torch with channels first and with channels last (autotuned cuDNN, tf32
-off); Tessera's tensors have their channels first.  --kernels lists what the time of ours is made of.
+Times are of the device: work is queued behind a pause, so that the host is not measured.  All contestants
+run in every round, each first in turn.  `best` is the fastest of torch with channels first and with
+channels last (autotuned cuDNN, tf32 off); Tessera's tensors have their channels first.  --kernels lists
+what the time of ours is made of.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def resnet(batch: int) -> Iterator[Case]:
     yield Case(batch, 3, 64, (224, 224), (7, 7), 2, 3, name="resnet", kinds=("forward", "weights"))
     one = [(64, 64, 56, 1), (64, 256, 56, 1), (256, 64, 56, 1), (256, 128, 56, 1), (128, 512, 28, 1),
            (512, 128, 28, 1), (512, 256, 28, 1), (256, 1024, 14, 1), (1024, 256, 14, 1), (1024, 512, 14, 1),
-           (512, 2048, 7, 1), (2048, 512, 7, 1), (256, 512, 56, 2), (512, 1024, 28, 2), (1024, 2048, 14, 2)]  # fmt: skip
+           (512, 2048, 7, 1), (2048, 512, 7, 1), (256, 512, 56, 2), (512, 1024, 28, 2),
+           (1024, 2048, 14, 2)]  # fmt: skip
     for c, o, n, s in one:
         yield Case(batch, c, o, (n, n), (1, 1), s, name="resnet")
 
@@ -440,7 +442,8 @@ class Table:
 # Blocks
 
 SWEPT = {
-    "forward": [(128, 128, 8, 3), (128, 128, 8, 4), (128, 256, 8, 3), (64, 128, 4, 4), (64, 128, 4, 3), (256, 128, 8, 3), (64, 256, 4, 3)],
+    "forward": [(128, 128, 8, 3), (128, 128, 8, 4), (128, 256, 8, 3), (64, 128, 4, 4), (64, 128, 4, 3),
+    (256, 128, 8, 3), (64, 256, 4, 3)],
     "weights": [(64, 128, 4, 3), (128, 128, 8, 3), (64, 128, 4, 4), (128, 256, 8, 3), (64, 256, 4, 3)],
 }  # fmt: skip
 

@@ -214,7 +214,9 @@ class WithTorch:
 
 
 def main() -> None:
-    """Tokens with both in turn, some at a time: each is the next one's input, and nobody looks at them before the end."""
+    """Tokens with both in turn, some at a time: each is the next one's input, and nobody looks at them
+    before the end.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, default=20, help="in a round")
     parser.add_argument("--rounds", type=int, default=6)

@@ -2,9 +2,9 @@
 
     python benchmarks/gpu_gpt2.py [--steps 20] [--record FILE]
 
-Times are medians of steps, interleaved; the losses of both come from the same start and the same data.  A first
-step begins when parameters and data are on the device: in a process whose stores of code are empty (cold), and in one
-that finds what the first has left (warm).
+Times are medians of steps, interleaved; the losses of both come from the same start and the same data.  A
+first step begins when parameters and data are on the device: in a process whose stores of code are empty
+(cold), and in one that finds what the first has left (warm).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kernels of the language beside the same kernels in Triton, on a GPU, in turn by the device's clock.
 
     python benchmarks/gpu_kernels.py [--only NAME] [--rounds 9] [--record FILE]
-    TRITON_INTERPRET=1 python benchmarks/gpu_kernels.py --agree      no GPU: both on a few elements, results compared
+    TRITON_INTERPRET=1 python benchmarks/gpu_kernels.py --agree      no GPU: both on a few elements,
+    results compared
 
 A row has the median of both, and Triton's time over ours: 0.95 or more is wanted of each (blocks, warps and
 stages are the same on both sides).  Results are compared first; Triton's launches are replayed from a graph.
@@ -164,7 +165,7 @@ def told(row: dict[str, Any]) -> str:
     """A row in words."""
     if "fault" in row:
         return str(row["fault"])
-    return f"{row['ms']:8.4f} ms  triton {row['triton ms']:8.4f}  ratio {row['ratio']:5.2f}  spread {row['spread']:.0%}"
+    return f"{row['ms']:8.4f} ms  triton {row['triton ms']:8.4f}  ratio {row['ratio']:5.2f}  spread {row['spread']:.0%}"  # noqa: E501
 
 
 def main() -> int:

@@ -1,11 +1,13 @@
-"""Activation offload of a stack of 24 layers on a GPU: peak memory beside the plan, and time beside keeping on the device.
+"""Activation offload of a stack of 24 layers on a GPU: peak memory beside the plan, and time beside keeping
+on the device.
 
     python benchmarks/gpu_offload.py [--record FILE]     on a GPU; each row in a process of its own
     python benchmarks/gpu_offload.py --plan              the planned peaks for an H200, without a GPU
 
-Every row is the gradient of the same model.  "keep" holds the named values on the device and computes the rest again,
-"offload" writes the same values to the host and reads them back beside the kernels; "mixed" offloads the inputs of every
-second pair of layers and computes all else again.  What counts: the measured fall of the peak over the planned one (0.95 to
+Every row is the gradient of the same model.  "keep" holds the named values on the device and computes the
+rest again, "offload" writes the same values to the host and reads them back beside the kernels; "mixed"
+offloads the inputs of every second pair of layers and computes all else again.  What counts: the measured
+fall of the peak over the planned one (0.95 to
 1.05), the time of offload over that of keep (at most 1.15), and the same bits of all gradients.
 """
 
@@ -170,7 +172,7 @@ def main() -> None:
         rows[name] = r = json.loads(made.stdout.splitlines()[-1])
         print(
             f"{name:20} planned {r['planned_peak'] / 2**30:7.3f} GiB, measured "
-            f"{r['measured_peak'] / 2**30:7.3f} GiB, {r['ms']:7.1f} ms, first {r['first_s']} s, {r['sha256']}",
+            f"{r['measured_peak'] / 2**30:7.3f} GiB, {r['ms']:7.1f} ms, first {r['first_s']} s, {r['sha256']}",  # noqa: E501
             flush=True,
         )
     found = compare(rows)

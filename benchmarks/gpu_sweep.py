@@ -2,12 +2,13 @@
 
     python benchmarks/gpu_sweep.py                        list the cases and their bounds; needs no GPU
     python benchmarks/gpu_sweep.py --dry --sample 20      and compile a sample for sm_90
-    python benchmarks/gpu_sweep.py --check [--seconds S]  compile and check all, in processes beside each other
-    python benchmarks/gpu_sweep.py --time [--seconds S] [--part i/n] [--record FILE]
+    python benchmarks/gpu_sweep.py --check [--seconds S]  compile and check all, in processes beside each
+    other python benchmarks/gpu_sweep.py --time [--seconds S] [--part i/n] [--record FILE]
 
-A ratio is torch's best time over ours: below 1 ours is slower.  `--time` adds its rows to the record, and measures
-first what the record does not have, so that several calls make one sweep; `--fresh` begins anew.  Code comes from
-the caches on the disk that `--check` has filled.  A case that kills its process is recorded as such, and the rest go on.
+A ratio is torch's best time over ours: below 1 ours is slower.  `--time` adds its rows to the record, and
+measures first what the record does not have, so that several calls make one sweep; `--fresh` begins anew.
+Code comes from the caches on the disk that `--check` has filled.  A case that kills its process is recorded
+as such, and the rest go on.
 """
 
 from __future__ import annotations
@@ -286,7 +287,8 @@ def ranked(rows: list[dict[str, Any]], most: int = 150) -> None:
     for r in chosen + [r for c in tried for r in timed if r["case"] == c]:
         best = min(t for n, t in r["us"].items() if n != "tessera")
         host = " host" if r["host"] else ""
-        print(f"{r['case']:76} {r['us']['tessera']:10.1f} {best:10.1f} {r['ratio']:6.2f} {r['bound_us']:8.1f} "
+        print(f"{r['case']:76} {r['us']['tessera']:10.1f} {best:10.1f} {r['ratio']:6.2f} "
+              f"{r['bound_us']:8.1f} "
               f"{r['of_bound']:.2f}{host}")  # fmt: skip
     print(json.dumps(summary(rows)))
 

@@ -2,8 +2,9 @@
 
     python benchmarks/inspector.py [--layers 8] [--rounds 5] [--out record.json]
 
-The program is a training step of the demo's transformer with more layers: over two thousand values.  The page is opened anew in
-each round; the browser tells when it first painted, when the page was ready, and how long each view takes to be drawn.
+The program is a training step of the demo's transformer with more layers: over two thousand values.  The
+page is opened anew in each round; the browser tells when it first painted, when the page was ready, and how
+long each view takes to be drawn.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ new PerformanceObserver(list => {
     fetch("/told", {method: "POST", body: JSON.stringify(out)});
   }, 200);
 }).observe({type: "paint", buffered: true});
-</script>"""
+</script>"""  # noqa: E501
 
 
 def written(layers: int, folder: Path) -> tuple[Path, float]:
@@ -96,7 +97,8 @@ def opened(page: str, browser: str, folder: Path) -> dict[str, float]:
         "--remote-debugging-port=0",
     ]
     run = subprocess.Popen(
-        [browser, *flags, "--window-size=1400,900", f"--user-data-dir={folder / 'profile'}", f"http://127.0.0.1:{server.server_address[1]}/"],
+        [browser, *flags, "--window-size=1400,900", f"--user-data-dir={folder / 'profile'}",
+        f"http://127.0.0.1:{server.server_address[1]}/"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -129,7 +131,8 @@ def main() -> None:
     ).stdout
     median = {k: statistics.median(r[k] for r in rounds) for k in rounds[0]}
     found = {
-        "machine": platform.machine(), "browser": version.strip(), "bytes": len(page), "seconds to write": seconds,
+        "machine": platform.machine(), "browser": version.strip(), "bytes": len(page),
+        "seconds to write": seconds,
         "rounds": given.rounds, "milliseconds": median, "worst paint": max(r["paint"] for r in rounds),
     }  # fmt: skip
     print(json.dumps(found, indent=1))

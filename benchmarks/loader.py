@@ -1,10 +1,12 @@
-"""Whether the loader feeds the CNN of examples/nn without a gap: time that steps wait for batches, from a profile.
+"""Whether the loader feeds the CNN of examples/nn without a gap: time that steps wait for batches, from a
+profile.
 
     python benchmarks/loader.py [--device cuda] [--steps 200] [--workers 1] [--record FILE]
 
-The batches are shuffled and augmented (a shift and noise for each sample, by its own key) by one thread or as many as it says, two batches ahead,
-and moved to the device there.  What counts: the share of the time that steps wait for a batch (below 0.01), the longest wait
-beside a step, and the time of a step beside one whose batches lie ready (at most 1.05).
+The batches are shuffled and augmented (a shift and noise for each sample, by its own key) by one thread or
+as many as it says, two batches ahead, and moved to the device there.  What counts: the share of the time
+that steps wait for a batch (below 0.01), the longest wait beside a step, and the time of a step beside one
+whose batches lie ready (at most 1.05).
 """
 
 from __future__ import annotations

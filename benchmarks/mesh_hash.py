@@ -1,13 +1,14 @@
-"""One hash: train GPTs on a logical mesh of 8 shards, on several numbers of ranks and engines, and compare SHA-256.
+"""One hash: train GPTs on a logical mesh of 8 shards, on several numbers of ranks and engines, and compare
+SHA-256.
 
     python benchmarks/mesh_hash.py --steps 5 --ranks 1 2 4 --engines local mpi
     python benchmarks/mesh_hash.py --steps 100 --width 96 --ranks 1 2 4 8 --threads 1 2 --restart 4:2 2:8
     python benchmarks/mesh_hash.py --bubble
 
-The record (benchmarks/records/mesh_hash.json) has the hash and the loss of each run of a configuration: dp8, tp8, dp4xtp2,
-dp2xtp2xpp2, zero1, zero2, zero3 and ep4xdp2.  --restart 4:2 kills the last of 4 ranks in the middle, with SIGKILL, and goes on from
-the last checkpoint on 2.  --bubble measures what part of a step the stages of a pipeline wait, from the time of steps with few and
-with many microbatches of one size.
+The record (benchmarks/records/mesh_hash.json) has the hash and the loss of each run of a configuration:
+dp8, tp8, dp4xtp2, dp2xtp2xpp2, zero1, zero2, zero3 and ep4xdp2.  --restart 4:2 kills the last of 4 ranks in
+the middle, with SIGKILL, and goes on from the last checkpoint on 2.  --bubble measures what part of a step
+the stages of a pipeline wait, from the time of steps with few and with many microbatches of one size.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def training(config: str, width: int, layers: int) -> Training:
 def train(
     config: str, steps: int, width: int, layers: int, folder: str = "", kill: int = 0
 ) -> tuple[float, str]:
-    """The last loss, and the hash of parameters and state; the last rank is killed after `kill` steps of a first run."""
+    """The last loss, and the hash of parameters and state; the last rank is killed after `kill` steps of
+    a first run.
+    """
     s, loss, params, batch = training(config, width, layers)
     optimizer = ts.optim.chain(ts.optim.clip_norm(1.0), ts.optim.adam(1e-3))
     step = s.step(loss, optimizer)
@@ -140,7 +143,8 @@ def measured(
             command += ["--restart", 1, "--restart-on", then]
             program += ["--folder", folder, "--kill", max(1, args.steps // 2)]
         done = subprocess.run(
-            [str(c) for c in (*command, *program)], check=False, cwd=ROOT, env=env, capture_output=True, text=True
+            [str(c) for c in (*command, *program)], check=False, cwd=ROOT, env=env, capture_output=True,
+            text=True
         )  # fmt: skip
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1]}
@@ -173,12 +177,15 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def bubble(schedule: str, chunks: int) -> dict[str, float]:
-    """The part of a step that is not proportional to the number of microbatches, beside what the schedule says."""
+    """The part of a step that is not proportional to the number of microbatches, beside what the schedule
+    says.
+    """
     times = {}
     for count in (4, 12):
         mesh = dist.Mesh(["pp"], shape=(2,))
         loss = dist.pipeline(
-            gpt3d.first, gpt3d.block, gpt3d.last, mesh, "pp", microbatches=count, schedule=schedule, chunks=chunks
+            gpt3d.first, gpt3d.block, gpt3d.last, mesh, "pp", microbatches=count, schedule=schedule,
+            chunks=chunks
         )  # fmt: skip
         p = gpt.init(layers=4)
         params = {

@@ -1,10 +1,11 @@
-"""Memory of ranks: train a GPT under ZeRO-1, 2, 3 and FSDP, and compare each rank's peak with the planner's figure.
+"""Memory of ranks: train a GPT under ZeRO-1, 2, 3 and FSDP, and compare each rank's peak with the planner's
+figure.
 
     python benchmarks/mesh_memory.py --ranks 4 --width 384
 
-A rank runs the step until it is compiled, lets go of everything, and takes the resident set from there: parameters, state and a
-step, by the high-water mark of the kernel (Linux).  Memory that ranks share is counted in halves.  The record
-(benchmarks/records/mesh_memory.json) has the largest rank beside the plan.
+A rank runs the step until it is compiled, lets go of everything, and takes the resident set from there:
+parameters, state and a step, by the high-water mark of the kernel (Linux).  Memory that ranks share is
+counted in halves.  The record (benchmarks/records/mesh_memory.json) has the largest rank beside the plan.
 """
 
 from __future__ import annotations

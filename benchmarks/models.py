@@ -2,9 +2,10 @@
 
     python benchmarks/models.py MODEL.gguf --peer PYTHON [--threads 1] [--rounds 2] [--record FILE]
 
-PYTHON is an interpreter that has llama.cpp by the package xllamacpp; without it only ours is measured.  With one thread
-the clock is the CPU's, which other work on the machine does not slow; with more it is the wall's.  A figure is the least of all
-rounds: milliseconds for each of 128 tokens of a prompt, and for each of 32 tokens after it.
+PYTHON is an interpreter that has llama.cpp by the package xllamacpp; without it only ours is measured.
+With one thread the clock is the CPU's, which other work on the machine does not slow; with more it is the
+wall's.  A figure is the least of all rounds: milliseconds for each of 128 tokens of a prompt, and for each
+of 32 tokens after it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ run(8, 2)
 times = [(run(prompt, 1), run(8, 1 + new) - run(8, 1)) for _ in range(3)]
 print(json.dumps({"prefill": 1e3 * min(t[0] for t in times) / prompt, "decode": 1e3 * min(t[1] for t in times) / new,
                   "what": x.get_system_info()}))
-"""
+"""  # noqa: E501
 
 
 def ours(path: str, threads: int) -> dict[str, float]:
@@ -101,7 +102,8 @@ def main() -> None:
     clock = "CPU" if args.threads == 1 else "wall"
     for name, found in best.items():
         print(
-            f"{name:10} prefill {found['prefill']:7.2f} ms/token   decode {found['decode']:7.2f} ms/token ({clock})"
+            f"{name:10} prefill {found['prefill']:7.2f} ms/token   decode {found['decode']:7.2f} ms/token "
+            f"({clock})"
         )
     if args.record:
         what = rows["llama.cpp"][0]["what"] if rows["llama.cpp"] else None

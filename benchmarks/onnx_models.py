@@ -105,7 +105,8 @@ NUMBERS = {"sr": 16000, "fmin": 50.0, "fmax": 2000.0}
 _KINDS = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64,
     "tensor(int32)": np.int32, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
-    "tensor(uint8)": np.uint8, "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(uint16)": np.uint16,
+    "tensor(uint8)": np.uint8, "tensor(int8)": np.int8, "tensor(int16)": np.int16,
+    "tensor(uint16)": np.uint16,
     "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64, "tensor(string)": np.object_,
 }  # fmt: skip
 

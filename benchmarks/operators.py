@@ -263,8 +263,10 @@ def measured(name: str, peer: str, small: bool) -> dict[str, Any]:
 
 
 def child(name: str, peer: str, small: bool) -> dict[str, Any]:
-    env = {**os.environ, "TESSERA_THREADS": THREADS, "OPENBLAS_NUM_THREADS": THREADS, "OMP_NUM_THREADS": THREADS,
-           "TESSERA_TARGET": "cpu", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+    env = {**os.environ, "TESSERA_THREADS": THREADS, "OPENBLAS_NUM_THREADS": THREADS,
+        "OMP_NUM_THREADS": THREADS,
+           "TESSERA_TARGET": "cpu", "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent.parent),
+           os.environ.get("PYTHONPATH", "")])}  # fmt: skip
     command = [
         sys.executable,
         "-W",

@@ -1,20 +1,23 @@
 """Products beside the multiply-adds that the same threads do in registers alone.
 
-    python benchmarks/peak.py [--threads 2] [--seconds 20] [--sizes 512x512x512,...] [--calmest] [--record FILE]
+    python benchmarks/peak.py [--threads 2] [--seconds 20] [--sizes 512x512x512,...] [--calmest] [--record
+    FILE]
 
 Three things run in turn through one pool of threads, in windows about as long as each other: multiply-adds in
 registers; the same fed from memory as a block of a product is (a column of scalars and a row of vectors for
 each step), but always from the first cache; and the product.
 
-A core whose other hardware thread works for somebody else still does nearly all its multiply-adds in registers, but
-not those that are fed: what feeds them is shared.  So the second tells whether the cores were ours.  A window of the
-product counts as calm when the windows of both kinds around it come to 0.95 of the best window of registers of all sizes.
-What is shown is the median of the product, with quartiles, as a part of the median of registers, for all windows and
-for calm ones.  A window is never chosen by its own time: such a choice is one of luck.  Behind it are GFLOP/s at the
-first tenth, the median, the last tenth and at best.
+A core whose other hardware thread works for somebody else still does nearly all its multiply-adds in
+registers, but not those that are fed: what feeds them is shared.  So the second tells whether the cores
+were ours.  A window of the product counts as calm when the windows of both kinds around it come to 0.95 of
+the best window of registers of all sizes. What is shown is the median of the product, with quartiles, as a
+part of the median of registers, for all windows and for calm ones.  A window is never chosen by its own
+time: such a choice is one of luck.  Behind it are GFLOP/s at the first tenth, the median, the last tenth
+and at best.
 
-Which lines of a factor meet in the second cache depends on where the system put its pages, which changes a product by 3%
-from one process to the next.  So there are eight pairs of the same factors, each used for half a second.
+Which lines of a factor meet in the second cache depends on where the system put its pages, which changes a
+product by 3% from one process to the next.  So there are eight pairs of the same factors, each used for
+half a second.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ _PAIRS, _STAY = 8, 0.5  # pairs of factors, and seconds for which one is used
 
 
 class MultiplyAdds:
-    """A kernel of nothing but multiply-adds of f32: a block of sums, with factors in registers or from the first cache."""
+    """A kernel of nothing but multiply-adds of f32: a block of sums, with factors in registers or from
+    the first cache.
+    """
 
     def __init__(self, fed: bool):
         self._high, self._wide = block(f32)
@@ -154,13 +159,16 @@ def measure(size: str, threads: int, most: float) -> dict[str, Any]:
 
 
 def summary(measured: dict[str, Any], best: float) -> dict[str, Any]:
-    """Shares of the peak, and which windows were calm if registers come to `best` GFLOP/s on cores that are ours."""
+    """Shares of the peak, and which windows were calm if registers come to `best` GFLOP/s on cores that
+    are ours.
+    """
     found = {name: measured[name] for name in ("registers", "fed", "product")}
     around = np.minimum(found["fed"].reshape(-1, 2).min(1), found["registers"])
     calm = around >= CALM * best
     return {
         "size": measured["size"], "windows": len(calm), "window_ms": measured["window_ms"],
-        "gflops": {name: [float(q) for q in np.quantile(r, (0.1, 0.5, 0.9, 1.0))] for name, r in found.items()},
+        "gflops": {name: [float(q) for q in np.quantile(r, (0.1, 0.5, 0.9, 1.0))] for name,
+        r in found.items()},
         "all": _share(found["product"], found["registers"]),
         "calm_windows": int(calm.sum()),
         "calm": _share(found["product"][calm], found["registers"][calm]) if calm.any() else None,

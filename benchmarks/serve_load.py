@@ -2,8 +2,9 @@
 
     python benchmarks/serve_load.py MODEL [--clients 200] [--seconds 60] [--tokens 16] [--record FILE]
 
-The server is a process of its own on a free port of this machine.  Every client repeats one of a few requests with a seed, and
-each reply is compared with the first one to the same request, to the bit.  Resident memory of the server is read before and after.
+The server is a process of its own on a free port of this machine.  Every client repeats one of a few
+requests with a seed, and each reply is compared with the first one to the same request, to the bit.
+Resident memory of the server is read before and after.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ def request(i: int, tokens: int) -> dict[str, Any]:
     """One of the different requests; a third of them share a beginning."""
     start = "You are a careful assistant who answers in a few plain words. " * (i % 3 == 0)
     text = f"{start}Question {i}: what is {i} times {i + 3}? Answer:"
-    return {"prompt": text, "max_tokens": tokens, "temperature": 0.8 * (i % 2), "seed": i, "logprobs": 1}  # fmt: skip
+    return {"prompt": text, "max_tokens": tokens, "temperature": 0.8 * (i % 2), "seed": i,
+        "logprobs": 1}  # fmt: skip
 
 
 async def ask(port: int, body: dict[str, Any]) -> tuple[int, bytes]:
     """Status and body of a reply, on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     raw = json.dumps(body).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\nConnection: close\r\n\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\nConnection: close\r\n\r\n"  # noqa: E501
     writer.write(head.encode() + raw)
     await writer.drain()
     status = int((await reader.readline()).split()[1])
@@ -95,7 +97,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--record")
     args = parser.parse_args()
-    command = [sys.executable, "-m", "tessera", "serve", args.model, "--port", "0", "--max-waiting", str(args.clients)]  # fmt: skip
+    command = [sys.executable, "-m", "tessera", "serve", args.model, "--port", "0", "--max-waiting",
+        str(args.clients)]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -110,9 +113,12 @@ def main() -> None:
             server.terminate()
     waits = sorted(load.waits)
     found = {
-        "clients": args.clients, "seconds": round(took, 1), "replies": len(waits), "tokens_per_reply": args.tokens,
-        "tokens_per_second": round(len(waits) * args.tokens / took, 1), "p50_s": round(percentile(waits, 0.5), 3),
-        "p99_s": round(percentile(waits, 0.99), 3), "errors": load.errors, "replies_that_differ": load.different,
+        "clients": args.clients, "seconds": round(took, 1), "replies": len(waits),
+        "tokens_per_reply": args.tokens,
+        "tokens_per_second": round(len(waits) * args.tokens / took, 1),
+        "p50_s": round(percentile(waits, 0.5), 3),
+        "p99_s": round(percentile(waits, 0.99), 3), "errors": load.errors,
+        "replies_that_differ": load.different,
         "memory_before_mib": before >> 20, "memory_after_mib": after >> 20, "status": server.returncode,
         "machine": platform.machine(), "cores": os.cpu_count(), "load_average": os.getloadavg()[0],
     }  # fmt: skip

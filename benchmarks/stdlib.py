@@ -1,7 +1,7 @@
 """The standard library of kernels beside PyTorch, on some threads, in one process and in turn.
 
-Threads of a library go on spinning for a while after a call and would take a core from the next one, so that each
-takes its turn after a pause, with a call before those that are timed.
+Threads of a library go on spinning for a while after a call and would take a core from the next one, so
+that each takes its turn after a pause, with a call before those that are timed.
 
     python benchmarks/stdlib.py [--only NAME] [--threads 1] [--rounds 15] [--record FILE]
 

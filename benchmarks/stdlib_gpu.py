@@ -3,7 +3,8 @@
     python benchmarks/stdlib_gpu.py [--only NAME] [--rounds 9] [--record FILE] [--search]
 
 A row shows the median time of a call of both, torch's over ours, and bytes or operations per second.  With
---search every schedule of a case's space is built and timed instead, the fastest first: what is shipped comes from there.
+--search every schedule of a case's space is built and timed instead, the fastest first: what is shipped
+comes from there.
 """
 
 from __future__ import annotations
@@ -116,14 +117,16 @@ def grouped(rows: int, groups: int, k: int, n: int) -> Case:
     parts = sizes.tolist()
     return Case(stdlib.grouped_matmul, lambda f, x, w, s: f(x, w, s), [x, w, ts.from_dlpack(sizes.cuda())],
                 lambda: torch.cat([a @ b for a, b in zip(tx.split(parts), tw, strict=True)]),
-                2 * rows * k * n, 0, block(m=[64, 128], n=[128, 256], k=[64]).warps([4, 8]).stages([3]))  # fmt: skip
+                2 * rows * k * n, 0, block(m=[64, 128], n=[128, 256],
+                k=[64]).warps([4, 8]).stages([3]))  # fmt: skip
 
 
 def quantised(m: int, k: int, n: int) -> Case:
     (x, _), (tx, tw) = both(bf16, (m, k), (k, n))
     q, s = (t.to("cuda") for t in stdlib.quantise(ts.tensor(tw.float().cpu().numpy()), group=128))
     return Case(stdlib.quantised_matmul, lambda f, x, q, s: f(x, q, s), [x, q, s], lambda: tx @ tw,
-                2 * m * k * n, 0, block(m=[16], n=[16, 32, 64, 128]).warps([2, 4, 8]).stages([2, 4]))  # fmt: skip
+                2 * m * k * n, 0, block(m=[16],
+                n=[16, 32, 64, 128]).warps([2, 4, 8]).stages([2, 4]))  # fmt: skip
 
 
 def attention(heads: int, rows: int, width: int, causal: bool, dtype: Any = bf16) -> Case:

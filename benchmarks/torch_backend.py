@@ -1,9 +1,10 @@
-"""torch.compile by Tessera beside inductor and eager PyTorch: time of a call, of a training step, and to the first.
+"""torch.compile by Tessera beside inductor and eager PyTorch: time of a call, of a training step, and to
+the first.
 
     python benchmarks/torch_backend.py [NAME ...] [--seconds 1] [--json PATH]
 
-Each on 2 threads, in turn; a ratio is the median time of the other over ours.  Needs torch and, for inductor, a
-C++ compiler; models of transformers need that package.
+Each on 2 threads, in turn; a ratio is the median time of the other over ours.  Needs torch and, for
+inductor, a C++ compiler; models of transformers need that package.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def measured(name: str, train: bool, seconds: float) -> dict[str, Any]:
             times[way].append(time.perf_counter() - start)
     ms = {way: 1e3 * statistics.median(t) for way, t in times.items()}
     return {
-        "model": name, "train": train, "ms": ms, "best_ms": {w: 1e3 * min(t) for w, t in times.items()}, "first_s": first,
+        "model": name, "train": train, "ms": ms, "best_ms": {w: 1e3 * min(t) for w, t in times.items()},
+        "first_s": first,
         "rounds": len(times["tessera"]), "fallbacks": dict(ts.torch.report(reset=True).fallbacks),
         "eager_over_ours": ms["eager"] / ms["tessera"], "inductor_over_ours": ms["inductor"] / ms["tessera"],
     }  # fmt: skip

@@ -4,8 +4,9 @@
     python benchmarks/ulp.py --full --jobs 2       every 61st f32, 1,000,000 f64; writes the table
     python benchmarks/ulp.py --full exp            one function only, nothing is written
 
-The errors of f32 are against NumPy and SciPy in f64, those of f64 against long double (80 or 128 bits)
-and mpmath.  All functions run as LLVM code; tests/core/test_approximate.py shows that NumPy gives the same bits.
+The errors of f32 are against NumPy and SciPy in f64, those of f64 against long double (80 or 128 bits) and
+mpmath.  All functions run as LLVM code; tests/core/test_approximate.py shows that NumPy gives the same
+bits.
 """
 
 import argparse
@@ -168,7 +169,8 @@ def table(rows: list[list[str]], stride: int, count: int) -> str:
         f"- f64: {count:,} points, a fifth of them random bit patterns, against long double, or mpmath "
         "(a fiftieth of the points) for the functions of statistics.",
         "- The bound is what the tests hold the function to; results below the normal numbers count in "
-        "units of the smallest one, and those of `lgamma` and `digamma` below 0, where there are zeros between "
+        "units of the smallest one, and those of `lgamma` and `digamma` below 0, where there are zeros "
+        "between "
         "poles, in units of the largest of |f(x)|, |f(1 - x)| and 1.",
         f"- Times are nanoseconds an element on one thread, 2^16 elements, medians of 41 interleaved "
         f"runs; NumPy {np.__version__} with SciPy for the functions of statistics; "

@@ -1,7 +1,10 @@
-"""Every program of the tests is verified after every pass; hypothesis has the profiles ci, wide, deep and mutations.
+"""Every program of the tests is verified after every pass; hypothesis has the profiles ci, wide, deep and
+mutations.
 
-`ci` draws the same examples every time, and `wide` more of them (`make test-deep`); `--hypothesis-profile=deep`
-searches.  Tests that catch seeded faults (benchmarks/records/mutations.json) state the examples that they need.
+`ci` draws the same examples every time, and `wide` more of them (`make test-deep`);
+`--hypothesis-profile=deep`
+searches.  Tests that catch seeded faults (benchmarks/records/mutations.json) state the examples that they
+need.
 """
 
 import ctypes
@@ -37,7 +40,8 @@ settings.load_profile("ci")
 
 os.environ.setdefault("TESSERA_STRICT", "1")  # in the processes that tests start, too
 
-# Who runs us in the background may have told us to ignore interrupts; programs that the tests start and interrupt inherit that.
+# Who runs us in the background may have told us to ignore interrupts; programs that the tests start
+# and interrupt inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,6 +1,8 @@
-"""The reference of the public names, generated from the code: signature, parameters, what it does, and an example.
+"""The reference of the public names, generated from the code: signature, parameters, what it does, and an
+example.
 
-Examples are lines of the pages of docs/, which tests run.  The page docs/api.md says `<!-- api -->` where all of it stands.
+Examples are lines of the pages of docs/, which tests run.  The page docs/api.md says `<!-- api -->` where
+all of it stands.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
         p.evaluate("document.title")
         p.screenshot("page.png")
 
-`Page.counters` are the browser's own performance counters: elements, layouts and seconds of script, layout and the whole
+`Page.counters` are the browser's own performance counters: elements, layouts and seconds of script,
+layout and the whole
 main thread.  They count work, not the time that others take from the machine.
 """
 
@@ -24,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe",
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
+    "--remote-debugging-pipe",
           "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
 _LIMIT = 120.0  # seconds for one answer: a machine may be busy
 # A command reaches the browser through descriptor 3 and its answer comes from 4; the shell puts them there.
@@ -82,7 +84,8 @@ class Browser:
         profile = f"--user-data-dir={self._folder.name}"
         self._run = subprocess.Popen(
             ["bash", "-c", shell, BROWSER, *_FLAGS, *flags, profile, "about:blank"],
-            pass_fds=(theirs, back), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+            pass_fds=(theirs, back), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(theirs)
         os.close(back)
@@ -143,7 +146,8 @@ class Browser:
 
     @contextmanager
     def page(
-        self, path: str | os.PathLike[str], width: int = 1400, height: int = 900, dark: bool = False, mark: str = ""
+        self, path: str | os.PathLike[str], width: int = 1400, height: int = 900, dark: bool = False,
+        mark: str = ""
     ) -> Iterator[Page]:  # fmt: skip
         """A file in a tab of this size, once its script has run; mark is what follows # in the address."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
@@ -151,13 +155,14 @@ class Browser:
         p = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Performance"):
             p.send(f"{domain}.enable")
-        p.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)  # fmt: skip
+        p.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            mobile=False)  # fmt: skip
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         p.send("Emulation.setEmulatedMedia", features=scheme)
         p.send("Page.bringToFront")
         address = Path(path).absolute().as_uri() + (f"#{mark}" if mark else "")
         p.send("Page.navigate", url=address)
-        p.evaluate("""new Promise(r => document.readyState === "complete" ? r() : addEventListener("load", r))""")  # fmt: skip
+        p.evaluate("""new Promise(r => document.readyState === "complete" ? r() : addEventListener("load", r))""")  # fmt: skip  # noqa: E501
         p.frame()
         try:
             yield p

@@ -1,10 +1,11 @@
-"""Digests of a fixed set of bundles: two machines with the same versions of LLVM and Triton give the same list.
+"""Digests of a fixed set of bundles: two machines with the same versions of LLVM and Triton give the same
+list.
 
     python -m tools.bundle_digests [--target T ...] [--record FILE] [--compare FILE] [--keep FOLDER]
 
-Programs, sizes and weights are fixed; the weights come from Tessera's own generator, whose bits no machine changes.
-Where the list of another machine is given, every section that differs is named, and `--keep` keeps the bundles that
-differ, for `tessera bundle diff`.  Targets for GPUs are built where Triton is installed.
+Programs, sizes and weights are fixed; the weights come from Tessera's own generator, whose bits no machine
+changes. Where the list of another machine is given, every section that differs is named, and `--keep` keeps
+the bundles that differ, for `tessera bundle diff`.  Targets for GPUs are built where Triton is installed.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ def normal(seed: int, *shape: int) -> Any:
 def gpt_weights() -> Any:
     def block(k: int) -> Any:
         return {
-            "qkv": normal(k, WIDTH, 3 * WIDTH), "out": normal(k + 1, WIDTH, WIDTH), "up": normal(k + 2, WIDTH, 4 * WIDTH),
-            "down": normal(k + 3, 4 * WIDTH, WIDTH), "gain1": normal(k + 4, WIDTH), "gain2": normal(k + 5, WIDTH),
+            "qkv": normal(k, WIDTH, 3 * WIDTH), "out": normal(k + 1, WIDTH, WIDTH),
+            "up": normal(k + 2, WIDTH, 4 * WIDTH),
+            "down": normal(k + 3, 4 * WIDTH, WIDTH), "gain1": normal(k + 4, WIDTH),
+            "gain2": normal(k + 5, WIDTH),
         }  # fmt: skip
 
     return {"embed": normal(1, WORDS, WIDTH), "blocks": [block(10), block(20)]}
@@ -144,7 +147,9 @@ def make(name: str, path: Path, targets: Sequence[str]) -> dict[str, Any]:
 
 
 def differences(mine: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The sections that differ or are on one side only, of the bundles that both lists have from the same tools."""
+    """The sections that differ or are on one side only, of the bundles that both lists have from the same
+    tools.
+    """
     out = []
     for name in sorted({*mine} & {*other}):
         if mine[name]["tools"] != other[name]["tools"]:
@@ -175,7 +180,8 @@ def compared(mine: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     found = differences(mine["bundles"], other["bundles"])
     different = sorted({x.partition(":")[0] for x in found})
     return {
-        "with": other["machine"], "bundles": len(same), "equal": len(same) - len(different), "different": found,
+        "with": other["machine"], "bundles": len(same), "equal": len(same) - len(different),
+        "different": found,
         "not compared, other tools": left,
     }  # fmt: skip
 

@@ -47,7 +47,8 @@ class Copy:
     def __init__(self, folder: Path, code: Path):
         self.folder, self.log = folder, folder.with_suffix(".log")
         listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False,
+            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True,
+            check=False,
         ).stdout.split("\n")  # fmt: skip
         kept = [x for x in listed if x and (ROOT / x).is_file()] or _listed()
         for name in kept:
@@ -87,7 +88,8 @@ class Copy:
             os.chdir(self.folder)
             tools = str(self.folder / "tools")
             os.environ |= {
-                "TESSERA_CACHE_DIR": str(self.cache), "PYTHONPATH": f"{self.folder}{os.pathsep}{tools}", **job.env,
+                "TESSERA_CACHE_DIR": str(self.cache), "PYTHONPATH": f"{self.folder}{os.pathsep}{tools}",
+                **job.env,
             }  # fmt: skip
             sys.path[:] = [str(self.folder), tools] + [
                 x for x in sys.path if Path(x).name != "tools"
@@ -96,8 +98,10 @@ class Copy:
             import pytest
 
             status = int(pytest.main([
-                "-x", "-q", "-p", "no:cacheprovider", "-p", "watched", "--tb=line", "--hypothesis-profile=mutations",
-                "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not oracle and not gpu and not deep",
+                "-x", "-q", "-p", "no:cacheprovider", "-p", "watched", "--tb=line",
+                "--hypothesis-profile=mutations",
+                "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m",
+                "not oracle and not gpu and not deep",
                 *(["--maxfail=1000000"] if watched.WATCHED in job.env else []), *job.tests,
             ]))  # fmt: skip
             sys.stdout.flush()

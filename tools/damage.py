@@ -1,4 +1,6 @@
-"""What tools that damage files share: one attempt, batches that are processes of their own, and the record of a run."""
+"""What tools that damage files share: one attempt, batches that are processes of their own, and the
+record of a run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MEMORY = 2 << 30  # bytes that a batch may have beyond what it starts with
 
 
 def attempted(use: Callable[[], None], copy: str, well: str, seconds: float) -> str:
-    """What becomes of a copy: `well`, refused, or a fault, which is told; so many seconds of the processor are not."""
+    """What becomes of a copy: `well`, refused, or a fault, which is told; so many seconds of the
+    processor are not.
+    """
     begin = time.process_time()
     try:
         use()
@@ -66,7 +70,9 @@ def in_batches(
 
 
 def main(what: str | None, run: Callable[[int, int, int], Counter[str]]) -> int:
-    """Run `count` copies of a seed from the first on, as the command line says, and tell or record the counts."""
+    """Run `count` copies of a seed from the first on, as the command line says, and tell or record the
+    counts.
+    """
     parser = argparse.ArgumentParser(
         description=what, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,9 @@
 """What the site of the documentation adds to the pages of docs/ when MkDocs builds it.
 
-References are generated from the code: a page says `<!-- commands -->` where the command line stands.  The ops of the
-records stand in the page itself, between `<!-- ops -->` and `<!-- /ops -->`, for those who read it without the site;
+References are generated from the code: a page says `<!-- commands -->` where the command line stands.
+The ops of the
+records stand in the page itself, between `<!-- ops -->` and `<!-- /ops -->`, for those who read it
+without the site;
 `python -m tools.docs_site` writes them.  Pages that the navigation does not name stand at its end.
 """
 
@@ -70,7 +72,8 @@ def _below(prefix: str, p: argparse.ArgumentParser) -> dict[str, argparse.Argume
 
 
 # Lines of the records that the README shows: what a reader would look for first.
-_ON_CPU = ("softmax 4096x4096", "matmul 1024", "matmul+bias+gelu 2048x1024x4096", "causal attention 1x8x1024x64",
+_ON_CPU = ("softmax 4096x4096", "matmul 1024", "matmul+bias+gelu 2048x1024x4096",
+    "causal attention 1x8x1024x64",
            "conv2d 8x64x56x56 3x3", "FFT convolution 1024x1024", "GPT of 4 layers", "add of 8")  # fmt: skip
 
 

@@ -6,7 +6,8 @@
     python tools/fuzz.py --only take,matmul --time 60    programs of these functions, for a minute
     python tools/fuzz.py --jax --count 300               also against jax.numpy, in f64
     python tools/fuzz.py --record failures.py            failures, made small, as tests
-    python tools/fuzz.py --log                           the counts are added to benchmarks/records/fuzz-programs.json
+    python tools/fuzz.py --log                           the counts are added to
+    benchmarks/records/fuzz-programs.json
 
 Programs run in worker processes: one that crashes or hangs is a failure like another.
 """

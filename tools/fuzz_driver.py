@@ -1,6 +1,7 @@
 """Drives a generator: hands seeds to worker processes, gathers their answers, and keeps a record of counts.
 
-A generator is a script that answers seeds on its standard input with a line of JSON each when it is called with
+A generator is a script that answers seeds on its standard input with a line of JSON each when it is called
+with
 `--worker`.  A worker that dies or hangs is an answer too.
 """
 

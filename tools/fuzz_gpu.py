@@ -2,10 +2,11 @@
 
     python tools/fuzz_gpu.py --seed 2000 --count 2000 --jobs 12   2,000 programs from seed 2,000 on
     python tools/fuzz_gpu.py --seed 7 --count 1 --show            the program of a seed, and how it fails
-    python tools/fuzz_gpu.py --log                                the counts are added to benchmarks/records/fuzz-gpu.json
+    python tools/fuzz_gpu.py --log                                the counts are added to
+    benchmarks/records/fuzz-gpu.json
 
-The programs are those of tests/support/cases/random_programs.py.  They run in worker processes: one that ends its
-process, or spoils the device for it, is a failure like another.
+The programs are those of tests/support/cases/random_programs.py.  They run in worker processes: one that
+ends its process, or spoils the device for it, is a failure like another.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ LIFE = 100  # programs of a worker, which keeps what it compiled
 
 def main() -> int:
     """Run what the command line asks for."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    p = argparse.ArgumentParser(description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     p.add_argument("--seed", type=int, default=2000, help="the first seed")
     p.add_argument("--count", type=int, default=200, help="how many programs")
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
-    p.add_argument("--time", type=float, default=float("inf"), help="seconds after which none starts")  # fmt: skip
+    p.add_argument("--time", type=float, default=float("inf"),
+        help="seconds after which none starts")  # fmt: skip
     p.add_argument("--log", action="store_true", help="add the counts to benchmarks/records")
     p.add_argument("--show", action="store_true", help="print the programs and check them here")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

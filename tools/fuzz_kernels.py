@@ -1,13 +1,13 @@
-"""Random kernels, run in every way there is: machine code, the Tile interpreter, step by step, a model in NumPy,
-and Triton's interpreter where Triton and PyTorch are installed.
+"""Random kernels, run in every way there is: machine code, the Tile interpreter, step by step, a model in
+NumPy, and Triton's interpreter where Triton and PyTorch are installed.
 
     python tools/fuzz_kernels.py --seed 0 --count 3000 --jobs 2 --record benchmarks/records/fuzz-kernels.json
     python tools/fuzz_kernels.py --hostile --count 200      indices that may be anything
     python tools/fuzz_kernels.py --gpu --count 500 --jobs 12 on the CUDA device, too
     python tools/fuzz_kernels.py --seed 17 --count 1 --show one kernel, as Python
 
-Kernel number i of a run has the seed `--seed` + i.  A kernel that fails is made smaller and printed as a test.
-Kernels run in processes of their own: one that ends its process is a failure too.
+Kernel number i of a run has the seed `--seed` + i.  A kernel that fails is made smaller and printed as a
+test. Kernels run in processes of their own: one that ends its process is a failure too.
 """
 
 from __future__ import annotations

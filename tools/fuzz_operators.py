@@ -2,13 +2,14 @@
 
     python tools/fuzz_operators.py --seed 1 --count 1000            1,000 expressions from seed 1 on
     python tools/fuzz_operators.py --seed 1 --count 1000 --jobs 8   in so many processes
-    python tools/fuzz_operators.py --seed 7 --count 1 --show        the expression of a seed, and what it breaks
+    python tools/fuzz_operators.py --seed 7 --count 1 --show        the expression of a seed, and what it
+    breaks
     python tools/fuzz_operators.py --only kronecker,expm            expressions of these functions
     python tools/fuzz_operators.py --record failures.py             failures, made small, as tests
     python tools/fuzz_operators.py --log                            the counts are added to benchmarks/records
 
-Of fifty expressions one runs as machine code, the others on the references of the ops.  Expressions run in worker
-processes: one that crashes or hangs is a failure like another.
+Of fifty expressions one runs as machine code, the others on the references of the ops.  Expressions run in
+worker processes: one that crashes or hangs is a failure like another.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def main() -> int:
 
 def arguments() -> argparse.Namespace:
     """The command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    p = argparse.ArgumentParser(description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     p.add_argument("--seed", type=int, default=0, help="the first seed")
     p.add_argument("--count", type=int, default=200, help="how many expressions")
     p.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
@@ -124,7 +126,7 @@ class Run:
         for f in sorted(self.failures, key=lambda f: len(f["test"]))[:5]:
             print(f["test"])
         if self.options.record is not None:
-            head = '"""Expressions of operators that broke a law."""\n\nimport numpy as np\n\nfrom tests.support.runners.expression_laws import check\nfrom tests.support.cases.random_expressions import MATRICES, OPERATORS\n\nglobals().update(OPERATORS | MATRICES)\n'
+            head = '"""Expressions of operators that broke a law."""\n\nimport numpy as np\n\nfrom tests.support.runners.expression_laws import check\nfrom tests.support.cases.random_expressions import MATRICES, OPERATORS\n\nglobals().update(OPERATORS | MATRICES)\n'  # noqa: E501
             body = "\n\n".join(
                 f["test"] for f in sorted(self.failures, key=lambda f: int(f["seed"]))
             )

@@ -71,7 +71,8 @@ def main() -> int:
                     found += new
             print(f"{min(some.stop * step, a.count)} of {a.count}", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - start
-    row = {"kind": a.kind, "seed": a.seed, "count": a.count, "failures": found, "seconds": round(seconds)}  # fmt: skip
+    row = {"kind": a.kind, "seed": a.seed, "count": a.count, "failures": found,
+        "seconds": round(seconds)}  # fmt: skip
     print(f"{a.kind}: {a.count} chains from seed {a.seed}, {len(found)} failures, {seconds:.0f} s")
     if a.record:
         old = json.loads(RECORD.read_text()) if RECORD.exists() else []

@@ -2,9 +2,10 @@
 
     python -m tools.gallery build/gallery [--only heat] [--axe axe.min.js] [--pictures] [--record record.json]
 
-Every view of every page is opened in Chromium.  The record has the console's errors, what axe-core finds (serious and critical
-rules; the file is that of the npm package axe-core, or of a Python package that carries it), whether anything is wider than a
-phone, and the browser's counters: elements, layouts, and processor seconds of the tab until the page was ready and for a frame.
+Every view of every page is opened in Chromium.  The record has the console's errors, what axe-core finds
+(serious and critical rules; the file is that of the npm package axe-core, or of a Python package that
+carries it), whether anything is wider than a phone, and the browser's counters: elements, layouts, and
+processor seconds of the tab until the page was ready and for a frame.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from tools.browser import Browser, Page
 
 ROOT = Path(__file__).parent.parent
-HEAD = "import numpy as np\nimport tessera as ts\nfrom tessera import KTile, block, dist, f32, kernel, nn, op, tile\n"
+HEAD = "import numpy as np\nimport tessera as ts\nfrom tessera import KTile, block, dist, f32, kernel, nn, op, tile\n"  # noqa: E501
 LARGE = """
 rng = np.random.default_rng(0)
 
@@ -90,7 +91,7 @@ LAYER = """
 @ts.jit
 def layer(x: ts.Tensor[4096, 1024, ts.bf16], w: ts.Tensor[1024, 4096, ts.bf16], v: ts.Tensor[4096, 1024, ts.bf16]):
     return op.softmax(op.gelu(x @ w) @ v)
-"""
+"""  # noqa: E501
 RANKS = """
 mesh = dist.Mesh(axes=["dp"], shape=(2,))
 rng = np.random.default_rng(0)
@@ -106,7 +107,8 @@ for _ in range(12):
 """
 # By name: the program, and the command that makes its page; demo is the one of `make demo`.
 PROGRAMS = {
-    "demo": ("", ["inspect", str(ROOT / "examples/gpt.py"), "--out", "{page}", "--", "--steps", "3", "--sample", "8"]),
+    "demo": ("", ["inspect", str(ROOT / "examples/gpt.py"), "--out", "{page}", "--", "--steps", "3",
+    "--sample", "8"]),
     "large": (LARGE, []),
     "kernel": (KERNEL, ["inspect", "{file}", "--out", "{page}"]),
     "heat": (HEAT, ["inspect", "{file}", "--out", "{page}"]),
@@ -124,7 +126,8 @@ def make(name: str, folder: Path) -> Path:
         return page
     where = {"page": str(page), "file": str(file), "before": str(before)}
     file.write_text(HEAD + text.replace("PATH", repr(str(page))))
-    before.write_text(HEAD + text.replace("laplacian(u)\n        return new", "laplacian(op.cumsum(u, 0))\n        return new"))  # fmt: skip
+    before.write_text(HEAD + text.replace("laplacian(u)\n        return new",
+        "laplacian(op.cumsum(u, 0))\n        return new"))  # fmt: skip
     argv = ["-m", "tessera.cli", *(x.format(**where) for x in command)] if command else [str(file)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, *argv], cwd=folder, env=env, check=True)
@@ -134,9 +137,10 @@ def make(name: str, folder: Path) -> Path:
 AXE = """(async () => {
   const found = await axe.run(document, {resultTypes: ["violations"]});
   return found.violations.filter(x => /serious|critical/.test(x.impact)).map(x => `${x.id}: ${x.nodes.length} times, ${x.nodes[0].html.slice(0, 120)}`);
-})()"""
+})()"""  # noqa: E501
 VIEWS = """typeof views === "undefined" ? [""] : Object.keys(views)"""
-# What somebody does with a large graph: from a group to all ops, from afar to near, along it, and a selection.
+# What somebody does with a large graph: from a group to all ops, from afar to near, along it, and a
+# selection.
 MOVES = {
     "open the graph": 'show("picture")',
     "open a group": '$$("#picture [data-group]")[3] && picture.open(3)',
@@ -163,19 +167,24 @@ def opened(p: Page) -> dict[str, float]:
     c = p.counters()
     paint = p.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1")
     ready = p.evaluate("+document.documentElement.dataset.ready || performance.now()")
-    return {"nodes": c["Nodes"], "layouts": c["LayoutCount"], "cpu_ms": 1e3 * c["ThreadTime"], "script_ms": 1e3 * c["ScriptDuration"],
-            "layout_ms": 1e3 * (c["LayoutDuration"] + c["RecalcStyleDuration"]), "first_paint_ms": paint, "ready_ms": ready}  # fmt: skip
+    return {"nodes": c["Nodes"], "layouts": c["LayoutCount"], "cpu_ms": 1e3 * c["ThreadTime"],
+        "script_ms": 1e3 * c["ScriptDuration"],
+            "layout_ms": 1e3 * (c["LayoutDuration"] + c["RecalcStyleDuration"]), "first_paint_ms": paint,
+            "ready_ms": ready}  # fmt: skip
 
 
 def moved(p: Page) -> dict[str, dict[str, float]]:
-    """The work of each move until its frame was drawn: processor time of the tab's thread, layouts and elements."""
+    """The work of each move until its frame was drawn: processor time of the tab's thread, layouts and
+    elements.
+    """
     out = {}
     for name, script in MOVES.items():
         a = p.counters()
         p.evaluate(f"{{{script}}}")
         p.frame()
         b = p.counters()
-        out[name] = {"cpu_ms": round(1e3 * (b["ThreadTime"] - a["ThreadTime"]), 1), "layouts": b["LayoutCount"] - a["LayoutCount"],
+        out[name] = {"cpu_ms": round(1e3 * (b["ThreadTime"] - a["ThreadTime"]), 1),
+            "layouts": b["LayoutCount"] - a["LayoutCount"],
                      "elements": p.evaluate("document.querySelectorAll('*').length")}  # fmt: skip
     return out
 
@@ -183,7 +192,8 @@ def moved(p: Page) -> dict[str, dict[str, float]]:
 def looked_at(b: Browser, page: Path, axe: str, pictures: bool) -> dict[str, Any]:
     """What is wrong with a page in light, in dark and on a phone, view by view."""
     found: dict[str, Any] = {"console": [], "axe": [], "wide": []}
-    for kind, width, height, dark in (("light", 1400, 900, False), ("dark", 1400, 900, True), ("phone", 390, 844, False)):  # fmt: skip
+    for kind, width, height, dark in (("light", 1400, 900, False), ("dark", 1400, 900, True),
+        ("phone", 390, 844, False)):  # fmt: skip
         with b.page(page, width, height, dark) as p:
             if kind == "light":
                 found["open"] = opened(p)
@@ -205,7 +215,8 @@ def looked_at(b: Browser, page: Path, axe: str, pictures: bool) -> dict[str, Any
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", action="append", choices=PROGRAMS)
     parser.add_argument("--axe", type=Path, help="axe.min.js")

@@ -1,8 +1,9 @@
-"""Which tests run which lines of the package: the suite runs once, file by file, each in a process of its own.
+"""Which tests run which lines of the package: the suite runs once, file by file, each in a process of its
+own.
 
-A file that takes longer than its limit goes on in parts, each with twice the limit; what its tests wrote before is
-kept.  A test that ends its process counts as one that fails.  The map is a file: a later run adds what is missing,
-maps changed test files anew, and begins from nothing when the package has changed.
+A file that takes longer than its limit goes on in parts, each with twice the limit; what its tests wrote
+before is kept.  A test that ends its process counts as one that fails.  The map is a file: a later run adds
+what is missing, maps changed test files anew, and begins from nothing when the package has changed.
 """
 
 from __future__ import annotations
@@ -205,7 +206,9 @@ class _Mapping:
     def left(
         self, file: str, tests: Sequence[str] | None, rows: Sequence[str], done: Done, limit: float
     ) -> list[str] | None:
-        """What has to run again, None for the whole file: not a test that ended its process, or takes for ever."""
+        """What has to run again, None for the whole file: not a test that ended its process, or takes for
+        ever.
+        """
         ran = {json.loads(r).get("test") for r in rows}
         whole = self.found.files[file]
         if not rows:
@@ -250,7 +253,8 @@ def said(found: LineMap, files: Sequence[str]) -> str:
     missing, failed = found.missing(files), len(found.failed)
     longest = sorted(found.files, key=lambda f: -found.files[f]["seconds"])[:12]
     lines = [
-        f"map: {len(files) - len(missing)} of {len(files)} test files whole, {len(found.seconds)} tests pass in "
+        f"map: {len(files) - len(missing)} of {len(files)} test files whole, {len(found.seconds)} tests "
+        f"pass in "
         f"{sum(found.seconds.values()):.0f} s, {failed} fail anyhow and are not asked",
         *(f"  fails: {t} ({why})" for t, why in found.failed.items()),
         *(

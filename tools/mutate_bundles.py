@@ -1,12 +1,14 @@
 """Damages bundles, headers and descriptors and gives them to the readers in Python and in C: none may crash.
 
-    python -m tools.mutate_bundles --count 100000 --seed 1 [--python 10000] [--descriptors 10000] [--jobs 16] [--sanitize]
+    python -m tools.mutate_bundles --count 100000 --seed 1 [--python 10000] [--descriptors 10000] [--jobs
+    16] [--sanitize]
                                    [--record FILE]
 
-Of the count, `--python` copies go to Python's reader, `--descriptors` are descriptors of tensors, operators and graphs of
-these that C validates and applies, and the rest goes to the reader of C.  All run in batches that are processes of
-their own, `--jobs` at once.  A copy is a function of its seed and number.  Half of the copies have digests that fit them,
-so that the readers behind the digests are reached.  Code of a copy that is not verified is never run.
+Of the count, `--python` copies go to Python's reader, `--descriptors` are descriptors of tensors, operators
+and graphs of these that C validates and applies, and the rest goes to the reader of C.  All run in batches
+that are processes of their own, `--jobs` at once.  A copy is a function of its seed and number.  Half of
+the copies have digests that fit them, so that the readers behind the digests are reached.  Code of a copy
+that is not verified is never run.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python -m tools.mutate_models --count 50000 --seed 1 [--record FILE]
 
-Kinds take turns: GGUF files, safetensors with their index, configs of every family, tokenizers of GGUF files, `tokenizer.json`, the
-settings and chat templates beside them.  A copy is a function of its seed and number; copies are loaded in batches that are processes
-of their own with a limit of memory.  What loads is also used: its tokenizer encodes and decodes, its template is rendered.
+Kinds take turns: GGUF files, safetensors with their index, configs of every family, tokenizers of GGUF
+files, `tokenizer.json`, the settings and chat templates beside them.  A copy is a function of its seed and
+number; copies are loaded in batches that are processes of their own with a limit of memory.  What loads is
+also used: its tokenizer encodes and decodes, its template is rendered.
 """
 
 from __future__ import annotations
@@ -81,26 +82,37 @@ VALUES = [
     {"rope_type": "yarn"},
 ]
 FAMILIES = {
-    "llama": {}, "mistral": {"sliding_window": 9}, "qwen2": {}, "qwen3": {"head_dim": 8}, "smollm3": {"no_rope_layers": [1, 0]},
-    "gemma": {"head_dim": 8}, "gemma2": {"head_dim": 8, "query_pre_attn_scalar": 8}, "gemma3_text": {"head_dim": 8},
+    "llama": {}, "mistral": {"sliding_window": 9}, "qwen2": {}, "qwen3": {"head_dim": 8},
+    "smollm3": {"no_rope_layers": [1, 0]},
+    "gemma": {"head_dim": 8}, "gemma2": {"head_dim": 8, "query_pre_attn_scalar": 8},
+    "gemma3_text": {"head_dim": 8},
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "gpt_oss": {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2},
     "bert": {"type_vocab_size": 2}, "vit": {"image_size": 24, "patch_size": 8, "id2label": {"0": "a"}},
 }  # fmt: skip
 TEMPLATE = (
     "{% for m in messages %}{{ '<' ~ m.role ~ '>' + m['content'] | trim }}{% if not loop.last %}\n{% endif %}"
-    "{% endfor %}{% set n = namespace(x=1) %}{% macro f(a, b=2) %}{{ a * b }}{% endmacro %}{{ f(n.x) }}{{ messages | tojson(indent=2) }}"
+    "{% endfor %}{% set n = namespace(x=1) %}{% macro f(a, b=2) %}{{ a * b }}{% endmacro %}{{ f(n.x) }}{{ "
+    "messages | tojson(indent=2) }}"
 )
 STATEMENTS = [
-    "{{ messages }}", "{% set x = x ~ x %}", "{% set x = [x, x] %}", "{{ x | tojson }}", "{{ f(messages, 9999) }}", "{{ f('ab', 99999) }}",
-    "{% set n.x = n.x ~ messages %}", "{% set n.x = f(n.x, 99) %}", "{{ n.x | join(n.x | string) }}", "{% if n.x == x %}a{% endif %}",
-    "{% for a in n.x | string %}{% set n.x = n.x ~ a %}{% endfor %}", "{% for a in range(9999) %}{{ loop.cycle(a, x) }}{% endfor %}",
-    "{{ messages | map(attribute='role') | list }}", "{{ messages[99] }}", "{{ x.y.z }}", "{{ 9 ** 9 ** 9 }}", "{{ messages | replace('a', x) }}",
-    "{% set x = messages | string %}", "{% set x %}{{ x }}{{ x }}{{ x }}{% endset %}", "{{ ''.__class__ }}", "{% break %}", "{{ f(f) }}", "{{ -messages }}",
-    "{{ messages | sort }}", "{{ messages | groupby('role') }}", "{{ {messages: 1} }}", "{{ strftime_now(x) }}", "{{ raise_exception(x) }}",
+    "{{ messages }}", "{% set x = x ~ x %}", "{% set x = [x, x] %}", "{{ x | tojson }}",
+    "{{ f(messages, 9999) }}", "{{ f('ab', 99999) }}",
+    "{% set n.x = n.x ~ messages %}", "{% set n.x = f(n.x, 99) %}", "{{ n.x | join(n.x | string) }}",
+    "{% if n.x == x %}a{% endif %}",
+    "{% for a in n.x | string %}{% set n.x = n.x ~ a %}{% endfor %}",
+    "{% for a in range(9999) %}{{ loop.cycle(a, x) }}{% endfor %}",
+    "{{ messages | map(attribute='role') | list }}", "{{ messages[99] }}", "{{ x.y.z }}",
+    "{{ 9 ** 9 ** 9 }}", "{{ messages | replace('a', x) }}",
+    "{% set x = messages | string %}", "{% set x %}{{ x }}{{ x }}{{ x }}{% endset %}", "{{ ''.__class__ }}",
+    "{% break %}", "{{ f(f) }}", "{{ -messages }}",
+    "{{ messages | sort }}", "{{ messages | groupby('role') }}", "{{ {messages: 1} }}",
+    "{{ strftime_now(x) }}", "{{ raise_exception(x) }}",
 ]  # fmt: skip
-TOKENS = ["{{", "}}", "{%", "%}", "for", "if", "~", "*", "**", "|", "(", ")", "[", "]", ".", "'", "range(99999)", "set", "x", "namespace",
-          "join", "replace", "0", "99999999", "__class__", "{% endfor %}", "{% set x = x ~ x %}", "loop", "else"]  # fmt: skip
+TOKENS = ["{{", "}}", "{%", "%}", "for", "if", "~", "*", "**", "|", "(", ")", "[", "]", ".", "'",
+    "range(99999)", "set", "x", "namespace",
+          "join", "replace", "0", "99999999", "__class__", "{% endfor %}", "{% set x = x ~ x %}", "loop",
+          "else"]  # fmt: skip
 
 
 def damaged_bytes(rng: random.Random, data: bytes) -> bytes:
@@ -242,7 +254,8 @@ def load_gguf_tokenizer(f: Files, rng: random.Random) -> None:
     }
     if rng.random() < 0.5:
         names = metadata["tokenizer.ggml.tokens"]
-        metadata |= {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": np.zeros(len(names), np.float32),
+        metadata |= {"tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.scores": np.zeros(len(names), np.float32),
                      "tokenizer.ggml.token_type": np.ones(len(names), np.int32)}  # fmt: skip
     key = rng.choice(list(metadata))
     arrays = [
@@ -285,7 +298,8 @@ def use(t: Any) -> None:
 
 
 KINDS: dict[str, Callable[[Files, random.Random], None]] = {
-    "gguf": load_gguf, "safetensors": load_weights, "config": load_config, "gguf tokenizer": load_gguf_tokenizer,
+    "gguf": load_gguf, "safetensors": load_weights, "config": load_config,
+    "gguf tokenizer": load_gguf_tokenizer,
     "tokenizer.json": load_hub_tokenizer, "template": load_template,
 }  # fmt: skip
 

@@ -1,12 +1,14 @@
-"""Damages ONNX files, loads and runs them: each gives results or a TesseraError, within bounds of memory and time.
+"""Damages ONNX files, loads and runs them: each gives results or a TesseraError, within bounds of memory
+and time.
 
     python -m tools.mutate_onnx --count 50000 --seed 1 [--record FILE]
 
-The files are cases of the onnx package, one for each node type, and a model with data in another file.  Copies are damaged in their
-bytes or in their messages: types, shapes, names, attributes, operator sets, graphs within graphs, functions that call themselves, data
-outside of the model's folder.  A copy is a function of its seed and number.  Copies run in batches that are processes of their own, with a
-limit of memory; what loads also runs, on the inputs of its case.  A file outside of the folder that is opened, and a process that is
-started, count as faults.
+The files are cases of the onnx package, one for each node type, and a model with data in another file.
+Copies are damaged in their bytes or in their messages: types, shapes, names, attributes, operator sets,
+graphs within graphs, functions that call themselves, data outside of the model's folder.  A copy is a
+function of its seed and number.  Copies run in batches that are processes of their own, with a limit of
+memory; what loads also runs, on the inputs of its case.  A file outside of the folder that is opened, and a
+process that is started, count as faults.
 """
 
 from __future__ import annotations

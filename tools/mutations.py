@@ -10,7 +10,8 @@ Random mutants of the whole package are those of random_mutants.py.
 
 The package and its tests are copied to a temporary folder; the working tree is never changed.  A fault is
 caught when a test fails, crashes or takes too long.  Tests near the fault are asked first, then random
-programs, then all tests of the levels; the record has a row for each fault, written when it is known.  Machine code is kept by the text of its LLVM IR, so faults share it.
+programs, then all tests of the levels; the record has a row for each fault, written when it is known.
+Machine code is kept by the text of its LLVM IR, so faults share it.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ RANDOM = "tests/compile/test_random_programs.py::test_all_levels_agree"
 TESTS = {
     "schedule": "tests/core/test_index.py tests/ir/schedule/test_joins.py tests/ir/schedule/test_schedule.py",
     "places": "tests/ir/tile/test_gather_kernels.py tests/ir/tile/test_primitives.py",
-    "contraction": "tests/ir/schedule/test_joins.py tests/ir/target/test_cpu_target.py tests/ir/schedule/test_nest.py",
+    "contraction": "tests/ir/schedule/test_joins.py tests/ir/target/test_cpu_target.py "
+    "tests/ir/schedule/test_nest.py",
     "group": "tests/ir/schedule/test_fuse_contractions.py",
-    "memory": "tests/ir/schedule/test_memory_plan.py tests/ir/schedule/test_joins.py tests/lang/test_donate.py",
+    "memory": "tests/ir/schedule/test_memory_plan.py tests/ir/schedule/test_joins.py "
+    "tests/lang/test_donate.py",
     "rows": "tests/ir/schedule/test_schedule.py",
     "abreast": "tests/ir/schedule/test_nest.py tests/ir/schedule/test_schedule.py",
     "spread": "tests/ir/tile/test_split_reduction.py tests/ir/schedule/test_schedule.py",
@@ -65,9 +68,12 @@ TESTS = {
 }
 # Then all tests of the levels.
 LEVELS = (
-    "tests/ir/schedule/test_schedule.py tests/ir/tile/test_tile.py tests/ir/target/test_cpu_target.py tests/compile/test_bits.py "
-    "tests/ir/schedule/test_nest.py tests/ir/tile/test_split_reduction.py tests/ir/schedule/test_memory_plan.py tests/ir/tile/test_primitives.py "
-    "tests/ir/tile/test_gather_kernels.py tests/ir/schedule/test_views.py tests/checks/test_check_compiled.py "
+    "tests/ir/schedule/test_schedule.py tests/ir/tile/test_tile.py tests/ir/target/test_cpu_target.py "
+    "tests/compile/test_bits.py "
+    "tests/ir/schedule/test_nest.py tests/ir/tile/test_split_reduction.py "
+    "tests/ir/schedule/test_memory_plan.py tests/ir/tile/test_primitives.py "
+    "tests/ir/tile/test_gather_kernels.py tests/ir/schedule/test_views.py "
+    "tests/checks/test_check_compiled.py "
     "tests/core/test_special_values.py tests/core/test_every_dtype.py"
 )
 
@@ -108,7 +114,8 @@ class Copy:
             "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(self.folder),
         }  # fmt: skip
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=line",
-                   "--hypothesis-profile=mutations", "-m", "not oracle and not gpu and not deep", *dict.fromkeys(tests)]  # fmt: skip
+                   "--hypothesis-profile=mutations", "-m", "not oracle and not gpu and not deep",
+                   *dict.fromkeys(tests)]  # fmt: skip
         start = time.monotonic()
         try:
             done = subprocess.run(

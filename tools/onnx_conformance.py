@@ -64,7 +64,8 @@ def node_cases(without: Sequence[str] = ()) -> list[Case]:
             if module.name.rpartition(".")[2] not in without:
                 importlib.import_module(module.name)
     return [
-        Case(c.name, c.model.SerializeToString(), [(list(i), list(o)) for i, o in c.data_sets], c.rtol, c.atol)
+        Case(c.name, c.model.SerializeToString(), [(list(i), list(o)) for i, o in c.data_sets], c.rtol,
+        c.atol)
         for c in node._NodeTestCases
     ]  # fmt: skip
 

@@ -16,7 +16,8 @@ from tessera.native import INCLUDE
 PATH = INCLUDE / "tessera" / "ops.hpp"
 FRONT = INCLUDE / "tessera" / "tensor.hpp"
 KEYWORDS = frozenset(
-    ["and", "bool", "case", "const", "default", "delete", "double", "float", "int", "new", "not", "or", "switch", "union", "xor"]
+    ["and", "bool", "case", "const", "default", "delete", "double", "float", "int", "new", "not", "or",
+    "switch", "union", "xor"]
 )  # fmt: skip
 
 
@@ -38,7 +39,8 @@ def header() -> str:
     lines = [
         "/* ops.hpp: every op of Tessera as a function of C++17, over the C interface.",
         " *",
-        " * Written by tools/ops_header.py from the records of the ops; do not edit.  Machine code comes from a library of",
+        " * Written by tools/ops_header.py from the records of the ops; do not edit.  Machine code comes "
+        "from a library of",
         " * ops, a bundle that `tessera bundle tsol` writes; docs/tsol.md says how.",
         " */",
         "#ifndef TESSERA_OPS_HPP",

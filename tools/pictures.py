@@ -1,6 +1,7 @@
 """Draws the pictures of the documentation from the code: docs/images/*.svg.
 
-Each picture is made of what the compiler, the algebra or a mesh says about a small program, so it cannot grow old in silence:
+Each picture is made of what the compiler, the algebra or a mesh says about a small program, so it cannot
+grow old in silence:
 `python -m tools.pictures --check` fails where one has changed, and so does a test.
 """
 
@@ -56,7 +57,8 @@ class Drawing:
         """A line of text; kind: code, head or note."""
         anchor = ' text-anchor="middle"' if middle else ""
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{anchor} xml:space="preserve">{escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}"{anchor} '
+            f'xml:space="preserve">{escape(words)}</text>'
         )
 
     def line(self, *points: tuple[float, float], arrow: bool = False) -> None:
@@ -174,7 +176,9 @@ def operators() -> Drawing:
         ("toeplitz(c, r)", op.toeplitz(row, row), "31 numbers, fast solver"),
         ("circulant(c)", op.circulant(row), "16 numbers, FFT"),
         ("tridiagonal(l, d, u)", op.tridiagonal(*band), "46 numbers, one sweep"),
-        ("kronecker(A, B)", op.kronecker(op.dense(_noise(4, 4)), op.tridiagonal(*(x[:k] for x, k in zip(band, (3, 4, 3), strict=True)))), "26 numbers, factor by factor"),
+        ("kronecker(A, B)", op.kronecker(op.dense(_noise(4, 4)),
+        op.tridiagonal(*(x[:k] for x, k in zip(band, (3, 4, 3), strict=True)))),
+        "26 numbers, factor by factor"),
         ("low_rank(U, V)", op.low_rank(_noise(n, 2), _noise(n, 2)), "64 numbers, two thin products"),
     ]  # fmt: skip
     d = Drawing(190 * len(shown) + 10, 240, "Structured operators")
@@ -186,7 +190,8 @@ def operators() -> Drawing:
             if matrix[i, j] > 0.01 * top:
                 opacity = 0.15 + 0.85 * matrix[i, j] / top
                 d.parts.append(
-                    f'<rect x="{x0 + side * j:.1f}" y="{32 + side * i:.1f}" width="{side:.1f}" height="{side:.1f}" '
+                    f'<rect x="{x0 + side * j:.1f}" y="{32 + side * i:.1f}" width="{side:.1f}" '
+                    f'height="{side:.1f}" '
                     f'fill="{BLUE}" fill-opacity="{opacity:.2f}"/>'
                 )
         d.parts.append(f'<rect x="{x0}" y="32" width="168" height="168" class="line"/>')

@@ -4,14 +4,16 @@
     python tools/random_mutants.py --map FILE --seed 7 --count 200 --jobs 16 --time 540 --record RECORD
     python tools/random_mutants.py --seed 7 --count 200 --list
 
-The suite runs once without a fault (line_map.py): which tests run which lines, how long each takes, and which fail
-anyhow (they are not asked).  The map is kept in a file, for other draws too; both commands go on where they were cut.
-Each mutant is made in a copy of the project, and the tests that run its lines are asked, those first that share its
-names (nearest.py); then files that share its names, since tests that start processes are not seen; last, all other
-tests of files that run its lines, and of the folder of tests that mirrors its package, since what one test computed
-and kept is not computed again for the next.  The working tree is never changed.
+The suite runs once without a fault (line_map.py): which tests run which lines, how long each takes, and
+which fail anyhow (they are not asked).  The map is kept in a file, for other draws too; both commands go on
+where they were cut. Each mutant is made in a copy of the project, and the tests that run its lines are
+asked, those first that share its names (nearest.py); then files that share its names, since tests that
+start processes are not seen; last, all other tests of files that run its lines, and of the folder of tests
+that mirrors its package, since what one test computed and kept is not computed again for the next.  The
+working tree is never changed.
 
-A mutant is `caught` by a test that fails, `survived`, `unmapped` (it survived, and the map has not all tests), a
+A mutant is `caught` by a test that fails, `survived`, `unmapped` (it survived, and the map has not all
+tests), a
 `timeout` (the tests took four times as long as without it, and 40 s), or `unfinished` at the end of the time.
 `left_out` of a survivor is the number of tests above that the budgets left out.
 """
@@ -72,7 +74,9 @@ def _statements(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.AST]]:
 
 
 def lines_of(text: str, m: mutants.Mutant) -> set[int]:
-    """The lines that run when a mutant does: of its statement, or where a name or default that it gives is used."""
+    """The lines that run when a mutant does: of its statement, or where a name or default that it gives
+    is used.
+    """
     inner: tuple[ast.stmt, ast.AST] | None = None
     for s, owner in _statements(ast.parse(text)):
         if s.lineno <= m.line <= (s.end_lineno or s.lineno):
@@ -121,7 +125,9 @@ class Budget(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Tests for a mutant, in the order in which they are asked, and how many of them the budgets leave out."""
+    """Tests for a mutant, in the order in which they are asked, and how many of them the budgets leave
+    out.
+    """
 
     groups: Sequence[Sequence[str]]
     left_out: int

@@ -1,6 +1,7 @@
 """Record calls of JAX's primitives with its answers, for tests that have no JAX.
 
-    python tools/record_jax.py        (in the environment of the oracles; writes tests/support/data/jax_rules.json.gz)
+    python tools/record_jax.py        (in the environment of the oracles; writes
+    tests/support/data/jax_rules.json.gz)
 
 Calls on which a rule does not agree are printed, and left out.
 """
@@ -52,11 +53,17 @@ IMAGE = RNG.standard_normal((1, 5, 4, 2)).astype(np.float32)
 KERNEL = RNG.standard_normal((3, 2, 2, 4)).astype(np.float32)
 
 UNARY = [
-    f"lax.{n}" for n in ["abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "is_finite", "lgamma", "log", "log1p", "logistic", "neg", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "real", "imag", "conj", "bitwise_not"]
+    f"lax.{n}" for n in ["abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "cos",
+    "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "is_finite", "lgamma",
+    "log", "log1p", "logistic", "neg", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan",
+    "tanh", "real", "imag", "conj", "bitwise_not"]
 ]  # fmt: skip
 BINARY = [
-    f"lax.{n}" for n in ["add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "complex", "div", "eq", "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "nextafter", "pow", "rem", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sub"]
-] + ["jnp.logaddexp", "lax.lt_to_p.bind", "lax.le_to_p.bind", "lax_internal.lt_to_p.bind", "lax_internal.le_to_p.bind"]  # fmt: skip
+    f"lax.{n}" for n in ["add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "complex", "div", "eq",
+    "ge", "gt", "le", "lt", "max", "min", "mul", "ne", "nextafter", "pow", "rem", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sub"]
+] + ["jnp.logaddexp", "lax.lt_to_p.bind", "lax.le_to_p.bind", "lax_internal.lt_to_p.bind",
+    "lax_internal.le_to_p.bind"]  # fmt: skip
 FOLDS = [
     "sum",
     "max",
@@ -107,7 +114,7 @@ lax.linalg.triangular_solve(Z[:, :3], Z, left_side=True, lower=True, transpose_a
 jax.random.bits(jax.random.key(3), (5,))|jax.random.normal(jax.random.key(4), (2, 3))|jax.random.split(jax.random.key(1), 3)|jax.random.uniform(jax.random.PRNGKey(7), (4,))|jax.random.permutation(jax.random.key(2), 6)
 lax.optimization_barrier(X)|lax.stop_gradient(X)|jnp.copy(X)|jnp.stack([X, Y], 1)|jnp.nextafter(S, T)|jax.grad(lambda x: (x * x).sum() + x.sum())(X)|jax.nn.gelu(X)|jax.nn.softmax(X)|lax.stack([X, Y], 1)|lax.tile(X, (1, 2))
 lax.mul(B, C)|lax.add(B, C)|lax.max(B, C)|lax.le(B, C)|lax.reduce_and(B, (0,))|lax.reduce_or(B, (1,))|lax.argmax(S, 0, jnp.int32)|lax.argmin(T, 0, jnp.int32)|lax.argmax(X, 1, jnp.uint8)
-"""
+"""  # noqa: E501
 
 
 def plain(x: Any) -> Any:

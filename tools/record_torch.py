@@ -1,10 +1,11 @@
 """Record calls of ATen ops with PyTorch's answers, for tests that have no PyTorch.
 
-    python tools/record_torch.py        (in the environment of the oracles; writes tests/support/data/torch_rules.json.gz)
+    python tools/record_torch.py        (in the environment of the oracles; writes
+    tests/support/data/torch_rules.json.gz)
 
-PyTorch's own samples of its operators run, forward and backward; of the ATen ops that reach the dispatcher and have a
-rule, a few calls of each form are kept, with small tensors, and once more with special values among them.  Calls on which
-a rule does not agree are printed, and left out.
+PyTorch's own samples of its operators run, forward and backward; of the ATen ops that reach the dispatcher
+and have a rule, a few calls of each form are kept, with small tensors, and once more with special values
+among them.  Calls on which a rule does not agree are printed, and left out.
 """
 
 from __future__ import annotations
@@ -225,13 +226,19 @@ def plain_calls(name: str) -> None:
     )
     z, half, image = torch.complex(x, y), x.half(), torch.randn(1, 2, 4, 5)
     for args in (
-        (x,), (y,), (n,), (z,), (half,), (x > 0,), (image,), (x, y), (n, m), (m, n), (x, n), (x > 0, y > 0.5), (x, 2), (n, 3),
+        (x,), (y,), (n,), (z,), (half,), (x > 0,), (image,), (x, y), (n, m), (m, n), (x, n),
+        (x > 0, y > 0.5), (x, 2), (n, 3),
         (2, m), (1.5, y), (n, 2.5), (x, 0), (x, 1), (x, [0]), (x, [1, 0]), (n, [0, 1]), (image, [2, 3]),
-        (x, y, y), (x, torch.float64), (n, torch.float32), (5,), (1, 7), (1, 9, 3), (0.0, 1.0, 5), ([2, 3],), ([2, 3], 1.5),
-        (x, 1, 1), (x, 0, 1, 3), (x, 2, 1), (y, 2, 0, True), (image, [1, 1, 1, 1]), (image, [2, 1, 0, 1]), (x.T @ x, x.T), (image, image, image),
-        (image, [2, 2]), (image, [2, 2], [1, 1], [1, 1], True), (image[None], [2, 2, 2]), (x, True), (x, 0, True), (x, [1], True),
-        (image, [6, 7], None), (image, [6, 7], False, None), (image, None, True, [2.0, 1.5]), (image, None, [2.0, 1.5]), (image[0], [9], None),
-        (image[0], [9], False, None), (image[None], [3, 6, 7], None), (image[None], [3, 6, 7], True, None), (x, y, x, y, y, True, 0.1, 1e-5),
+        (x, y, y), (x, torch.float64), (n, torch.float32), (5,), (1, 7), (1, 9, 3), (0.0, 1.0, 5),
+        ([2, 3],), ([2, 3], 1.5),
+        (x, 1, 1), (x, 0, 1, 3), (x, 2, 1), (y, 2, 0, True), (image, [1, 1, 1, 1]), (image, [2, 1, 0, 1]),
+        (x.T @ x, x.T), (image, image, image),
+        (image, [2, 2]), (image, [2, 2], [1, 1], [1, 1], True), (image[None], [2, 2, 2]), (x, True),
+        (x, 0, True), (x, [1], True),
+        (image, [6, 7], None), (image, [6, 7], False, None), (image, None, True, [2.0, 1.5]),
+        (image, None, [2.0, 1.5]), (image[0], [9], None),
+        (image[0], [9], False, None), (image[None], [3, 6, 7], None), (image[None], [3, 6, 7], True, None),
+        (x, y, x, y, y, True, 0.1, 1e-5),
     ):  # fmt: skip
         try:
             op(*args)

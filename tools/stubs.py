@@ -1,7 +1,8 @@
 """Writes tessera/lang/op.pyi: what an editor and a type checker read of `op`.
 
-`op` collects the ops of some fifty modules, and adding an op is a record in one of them. The stub lists every public name
-with its signature and its sentence. `python -m tools.stubs --check` fails where it is out of date, and so does a test.
+`op` collects the ops of some fifty modules, and adding an op is a record in one of them. The stub lists
+every public name with its signature and its sentence. `python -m tools.stubs --check` fails where it is out
+of date, and so does a test.
 """
 
 from __future__ import annotations

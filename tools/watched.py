@@ -1,8 +1,10 @@
-"""A plugin of pytest for random_mutants.py: which tests run which lines of the package, and which tests are asked.
+"""A plugin of pytest for random_mutants.py: which tests run which lines of the package, and which tests are
+asked.
 
-With `TESSERA_WATCHED` (a file) lines of JSON are written there: first the ids of all tests that were collected, with
-what ran while they were; then for each test its id, its seconds, the lines that it ran, and whether it failed.
-Lines of a file are a mask, bit n for line n.  Python 3.11 tells functions only: their lines are taken for run.
+With `TESSERA_WATCHED` (a file) lines of JSON are written there: first the ids of all tests that were
+collected, with what ran while they were; then for each test its id, its seconds, the lines that it ran, and
+whether it failed. Lines of a file are a mask, bit n for line n.  Python 3.11 tells functions only: their
+lines are taken for run.
 
 With `TESSERA_ASKED` (a JSON file: ids of tests) only those tests run, in that order.
 """

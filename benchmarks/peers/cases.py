@@ -34,7 +34,8 @@ CASES: dict[str, Case] = {
     "softmax": Case("tutorial", (T(F, *ROWS),), (T(F, 3, 100),)),
     "matmul": Case("tutorial", (T(B, 4096, 4096),) * 2, (T(B, 100, 70), T(B, 70, 90))),
     "dropout": Case("tutorial", (T(F, MANY),), (T(F, 1500),), {"p": 0.5, "seed": 3}, same=False),
-    "layernorm": Case("tutorial", (T(B, *NORM), T(B, 4096), T(B, 4096)), (T(B, 3, 100), T(B, 100), T(B, 100)), EPS),
+    "layernorm": Case("tutorial", (T(B, *NORM), T(B, 4096), T(B, 4096)),
+    (T(B, 3, 100), T(B, 100), T(B, 100)), EPS),
     "layernorm_backward": Case(
         "tutorial", (T(B, *NORM), T(B, 4096), T(F, 16384), T(F, 16384), T(B, *NORM)),
         (T(B, 3, 100), T(B, 100), T(F, 3), T(F, 3), T(B, 3, 100)),
@@ -43,12 +44,14 @@ CASES: dict[str, Case] = {
     "arcsine": Case("tutorial", (T("unit", MANY),), (T("unit", 1500),)),
     "rmsnorm": Case("layers", (T(B, *NORM), T(B, 4096)), (T(B, 3, 100), T(B, 100)), EPS),
     "rotary": Case(
-        "layers", (T(B, 64, 4096, 128), T(F, 4096, 64), T(F, 4096, 64)), (T(B, 2, 9, 32), T(F, 9, 16), T(F, 9, 16))
+        "layers", (T(B, 64, 4096, 128), T(F, 4096, 64), T(F, 4096, 64)),
+        (T(B, 2, 9, 32), T(F, 9, 16), T(F, 9, 16))
     ),
     "swiglu": Case("layers", (T(B, MANY),) * 2, (T(B, 1500),) * 2),
     "geglu": Case("layers", (T(B, MANY),) * 2, (T(B, 1500),) * 2),
     "cross_entropy": Case("layers", (T(B, 8192, 50304), T(50304, 8192)), (T(B, 3, 100), T(100, 3))),
-    "kl_divergence": Case("layers", (T("unit", 8192, 32768), T(F, 8192, 32768)), (T("unit", 3, 100), T(F, 3, 100))),
+    "kl_divergence": Case("layers", (T("unit", 8192, 32768), T(F, 8192, 32768)),
+    (T("unit", 3, 100), T(F, 3, 100))),
     "dynamic_tanh": Case(
         "layers", (T(B, *NORM), T(B, 4096), T(B, 4096), 0.5), (T(B, 3, 100), T(B, 100), T(B, 100), 0.5)
     ),

@@ -1,5 +1,7 @@
 # ruff: noqa: F821, N806  (sizes have names, and T is the schedule)
-"""Kernels that people write in Triton, in Tessera: tutorials, layers of language models, library functions."""
+"""Kernels that people write in Triton, in Tessera: tutorials, layers of language models, library
+functions.
+"""
 
 import math
 

@@ -1,6 +1,8 @@
-"""Other schedules for the slowest cases: constants of the lowering with other values, to be chosen from what is measured.
+"""Other schedules for the slowest cases: constants of the lowering with other values, to be chosen from
+what is measured.
 
-None of these numbers changes a bit of a result.  They are measured after the cases and are no part of the summary.
+None of these numbers changes a bit of a result.  They are measured after the cases and are no part of the
+summary.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ GPU = "tessera.ir.tile.gpu."
 ROWS = (("blocks", "PIECE"), ("rows", "PIECE"), ("rows", "PIECE_WARPS"))
 EACH = (("blocks", "ELEMENTS"), ("blocks", "EACH"))
 CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...], ...]], ...] = (
-    ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")), ((16, 4096), (8, 4096), (32, 2048))),
+    ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")),
+    ((16, 4096), (8, 4096), (32, 2048))),
     ("scan: cumsum axis 1 16384x1021 f32", (("scan", "EACH"),), ((16,), (8,))),
-    ("scan: cumsum axis 1 64x300007 f32", (("scan", "PART"), ("scan", "EACH")), ((1024, 32), (2048, 16), (4096, 16))),
-    ("scan: cumsum axis 0 16777216 f32", (("scan", "PART"), ("scan", "EACH")), ((1024, 32), (2048, 16), (4096, 16))),
+    ("scan: cumsum axis 1 64x300007 f32", (("scan", "PART"), ("scan", "EACH")),
+    ((1024, 32), (2048, 16), (4096, 16))),
+    ("scan: cumsum axis 0 16777216 f32", (("scan", "PART"), ("scan", "EACH")),
+    ((1024, 32), (2048, 16), (4096, 16))),
     ("scan: cumsum axis 0 4096x4096 f32", (("scan", "STEPS"),), ((8,), (32,))),
     ("select: top 8 of 4096x4096 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
     ("select: top 50 of 64x50304 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
@@ -28,9 +33,11 @@ CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...],
     ("unary: gelu 16777216 f32", (("blocks", "EACH_LONG"),), ((4,), (16,))),
     ("random: normal 16777216", (("blocks", "EACH_LONG"),), ((4,), (16,))),
     ("random: uniform 16777216", (("blocks", "EACH_LONG"),), ((4,), (16,))),
-    ("rows: softmax 4096x50304 bf16", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16), (2048, 2048, 8))),
+    ("rows: softmax 4096x50304 bf16", ROWS,
+    ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16), (2048, 2048, 8))),
     ("rows: softmax 4096x50304 f32", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
-    ("loss: cross entropy gradient 4096x50304 bf16", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
+    ("loss: cross entropy gradient 4096x50304 bf16", ROWS,
+    ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
 )  # fmt: skip
 
 

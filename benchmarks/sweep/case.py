@@ -21,7 +21,9 @@ DTYPES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor to draw: `normal`, `positive`, `unit` (from -1 to 1), `index` below `below`, `spd`, `sorted`."""
+    """A tensor to draw: `normal`, `positive`, `unit` (from -1 to 1), `index` below `below`, `spd`,
+    `sorted`.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "f32"

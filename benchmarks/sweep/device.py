@@ -1,7 +1,8 @@
 """What the sweep does on a GPU: operands for both, a check against torch, and times in turn.
 
-Both are captured in CUDA graphs of several calls where they can be, so that neither pays for its host; what cannot
-be captured (a result whose size is data, a library that waits) is timed by events around plain calls.
+Both are captured in CUDA graphs of several calls where they can be, so that neither pays for its host; what
+cannot be captured (a result whose size is data, a library that waits) is timed by events around plain
+calls.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tessera.runtime.cuda.replay import FEWEST
 from tessera.runtime.cuda.stream import DriverEvent
 
 KINDS: dict[str, Any] = {
-    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "i8": torch.int8,
+    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64,
+    "i8": torch.int8,
     "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "bool": torch.bool, "c64": torch.complex64,
 }  # fmt: skip
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
@@ -82,7 +84,9 @@ def flat(y: Any) -> list[Any]:
 
 
 def checked(c: Case) -> str:
-    """What is wrong with our result; empty when nothing is.  Compiles what torch.compile is asked for, too."""
+    """What is wrong with our result; empty when nothing is.  Compiles what torch.compile is asked for,
+    too.
+    """
     theirs, ours = operands(c)
     jitted = c.ours if c.eager else ts.jit(c.ours)
     got = [torch.from_dlpack(x) for x in ts.tree.leaves(jitted(*ours))]
@@ -127,7 +131,9 @@ def free() -> None:
 
 
 def our_run(c: Case, ours: list[Any]) -> tuple[Callable[[], Any], bool, bool]:
-    """What runs our compiled function in the same memory, whether all of it are launches, and no graph by itself."""
+    """What runs our compiled function in the same memory, whether all of it are launches, and no graph by
+    itself.
+    """
     jitted = ts.jit(c.ours)
     jitted(*ours)
     (entry,) = jitted._variants.values()

@@ -91,7 +91,8 @@ def _broadcasts() -> Iterator[Case]:
 
 def _casts() -> Iterator[Case]:
     table = {"f32": f32, "bf16": bf16, "f16": f16, "i32": i32, "bool": bool_}
-    for a, b in (("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("i64", "f32"), ("i32", "bool"), ("f32", "i32")):  # fmt: skip
+    for a, b in (("f32", "bf16"), ("bf16", "f32"), ("f32", "f16"), ("i64", "f32"), ("i32", "bool"),
+        ("f32", "i32")):  # fmt: skip
         draw = "index" if a[0] == "i" else "normal"
         x = Operand((2049, 8191), a, draw, 3)
         name = {

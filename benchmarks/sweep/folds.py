@@ -61,7 +61,8 @@ def _others() -> Iterator[Case]:
     ]  # fmt: skip
     for name, f, g, o in more:
         tolerance = 2e-2 if name == "prod rows" else 0.0
-        yield Case("fold", f"{name} {size_name(o)}", f, g, (o,), compiled=name in ("mean of exp", "var of everything"),
+        yield Case("fold", f"{name} {size_name(o)}", f, g, (o,),
+            compiled=name in ("mean of exp", "var of everything"),
                    tolerance=tolerance)  # fmt: skip
 
 
@@ -115,7 +116,8 @@ def _images() -> Iterator[Case]:
                    lambda t, x: t.nn.functional.instance_norm(x), (x,))  # fmt: skip
         yield Case("norms", f"batch norm of a batch {size_name(x)}",
                    lambda x, w, b: op.batchnorm_train(x, w, b)[0],
-                   lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, w, b, True), (x, w, w))  # fmt: skip
+                   lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, w, b, True),
+                   (x, w, w))  # fmt: skip
         group: Callable[..., Any] = lambda x, w, b: op.groupnorm(x, 32, w, b)  # noqa: E731
         yield Case("norms", f"group norm gradient {size_name(x)}", slopes(group, 3),
                    torch_slopes(lambda t, x, w, b: t.nn.functional.group_norm(x, 32, w, b), 3),

@@ -138,7 +138,8 @@ def _algebra() -> Iterator[Case]:
         yield Case("linalg", f"solve {size_name(a)}", op.solve, lambda t, a, b: t.linalg.solve(a, b), (a, b),
                    prod(shape) * shape[-1] / 1.5, checked="same", tolerance=1e-3, captured=False,
                    known_host=True)  # fmt: skip
-        yield Case("linalg", f"triangular solve {size_name(a)}", lambda a, b: op.triangular_solve(op.tril(a), b),
+        yield Case("linalg", f"triangular solve {size_name(a)}", lambda a,
+            b: op.triangular_solve(op.tril(a), b),
                    lambda t, a, b: t.linalg.solve_triangular(a.tril(), b, upper=False), (a, b),
                    checked="same", tolerance=1e-3, captured=False, known_host=True)  # fmt: skip
 
@@ -147,9 +148,12 @@ def _random() -> Iterator[Case]:
     n = 1 << 24
     key = Operand((2,), "i64", "index", 1 << 30)
     kinds: list[tuple[str, Any, Any]] = [
-        ("uniform", lambda k: op.random.uniform(op.cast(k, ts.u32), (n,)), lambda t, k: t.rand(n, device=k.device)),
-        ("normal", lambda k: op.random.normal(op.cast(k, ts.u32), (n,)), lambda t, k: t.randn(n, device=k.device)),
-        ("bernoulli", lambda k: op.random.bernoulli(op.cast(k, ts.u32), 0.3, (n,)), lambda t, k: t.rand(n, device=k.device) < 0.3),
+        ("uniform", lambda k: op.random.uniform(op.cast(k, ts.u32), (n,)), lambda t,
+        k: t.rand(n, device=k.device)),
+        ("normal", lambda k: op.random.normal(op.cast(k, ts.u32), (n,)), lambda t,
+        k: t.randn(n, device=k.device)),
+        ("bernoulli", lambda k: op.random.bernoulli(op.cast(k, ts.u32), 0.3, (n,)), lambda t,
+        k: t.rand(n, device=k.device) < 0.3),
     ]  # fmt: skip
     for name, f, g in kinds:
         yield Case(
@@ -163,4 +167,5 @@ def _random() -> Iterator[Case]:
         )
     x = Operand((8192, 4096), "bf16")
     yield Case("random", f"dropout {size_name(x)}", lambda x, k: op.dropout(op.cast(k, ts.u32), x, 0.1),
-               lambda t, x, k: t.nn.functional.dropout(x, 0.1, True), (x, key), checked="no", compiled=True)  # fmt: skip
+               lambda t, x, k: t.nn.functional.dropout(x, 0.1, True), (x, key), checked="no",
+               compiled=True)  # fmt: skip

@@ -61,8 +61,10 @@ def _sorts() -> Iterator[Case]:
 
 
 def _selections() -> Iterator[Case]:
-    for shape, k in (((4096, 4096), 8), ((64, 50304), 50), ((1, 128_256), 1), ((1, 128_256), 64), ((1 << 22,), 100),
-                     ((65536, 64), 2), ((65536, 128), 8), ((1021, 1021), 100), ((32, 1 << 20), 16), ((128, 32768), 2048)):  # fmt: skip
+    for shape, k in (((4096, 4096), 8), ((64, 50304), 50), ((1, 128_256), 1), ((1, 128_256), 64),
+        ((1 << 22,), 100),
+                     ((65536, 64), 2), ((65536, 128), 8), ((1021, 1021), 100), ((32, 1 << 20), 16),
+                     ((128, 32768), 2048)):  # fmt: skip
         x = Operand(shape)
         yield Case("select", f"top {k} of {size_name(x)}", lambda x, k=k: op.topk(x, k),
                    lambda t, x, k=k: tuple(x.topk(k)), (x,), checked="same")  # fmt: skip
@@ -83,7 +85,8 @@ def _selections() -> Iterator[Case]:
         yield Case("count", f"bincount {n} of {bins}", lambda x, b=bins: op.bincount(x, length=b),
                    lambda t, x, b=bins: t.bincount(x, minlength=b), (x,), captured=False)  # fmt: skip
     x = Operand((1 << 22,))
-    # As numbers, since histc places what lies next to an edge by another rounding than edges that are compared.
+    # As numbers, since histc places what lies next to an edge by another rounding than edges that
+    # are compared.
     yield Case("count", f"histogram {size_name(x)}",
                lambda x: op.histogram(x, 100, (-3.0, 3.0))[0].astype("f32"),
                lambda t, x: t.histc(x, 100, -3.0, 3.0), (x,), checked="same", tolerance=1e-4)  # fmt: skip
@@ -124,8 +127,10 @@ def _indexed() -> Iterator[Case]:
     v = Operand((8192, 256))
     yield Case("scatter", f"set rows {size_name(x)}", lambda x, v, i: op.scatter(x, v, i, axes=(0,)),
                lambda t, x, v, i: x.index_copy(0, i, v), (x, v, i), moved=2.0 * x.nbytes)  # fmt: skip
-    yield Case("scatter", f"largest by row {size_name(x)}", lambda x, v, i: op.scatter_max(x, v, i, axes=(0,)),
-               lambda t, x, v, i: x.index_reduce(0, i, v, "amax"), (x, v, i), moved=2.0 * x.nbytes)  # fmt: skip
+    yield Case("scatter", f"largest by row {size_name(x)}", lambda x, v,
+        i: op.scatter_max(x, v, i, axes=(0,)),
+               lambda t, x, v, i: x.index_reduce(0, i, v, "amax"), (x, v, i),
+               moved=2.0 * x.nbytes)  # fmt: skip
     i = Operand((65536,), "i64", "index", 1000)
     yield Case("gather", "one hot 65536 of 1000", lambda i: op.one_hot(i, 1000),
                lambda t, i: t.nn.functional.one_hot(i, 1000).float(), (i,), captured=False)  # fmt: skip

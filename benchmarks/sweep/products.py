@@ -50,8 +50,10 @@ def cases() -> Iterator[Case]:
     d = Operand((1536, 2560), "bf16")
     yield Case("gemm", f"a.T b {size_name(c, d)}", lambda a, b: a.T @ b, lambda t, a, b: a.T @ b, (c, d),
                2.0 * 2048 * 1536 * 2560)  # fmt: skip
-    for batch, m, k, n, dtype in ((64, 512, 512, 512, "bf16"), (128, 64, 64, 64, "bf16"), (1000, 17, 19, 23, "f32"),
-                                  (16, 1000, 33, 1000, "bf16"), (4096, 1, 128, 128, "bf16"), (32, 256, 256, 256, "f32")):  # fmt: skip
+    for batch, m, k, n, dtype in ((64, 512, 512, 512, "bf16"), (128, 64, 64, 64, "bf16"),
+        (1000, 17, 19, 23, "f32"),
+                                  (16, 1000, 33, 1000, "bf16"), (4096, 1, 128, 128, "bf16"),
+                                  (32, 256, 256, 256, "f32")):  # fmt: skip
         a, b = Operand((batch, m, k), dtype), Operand((batch, k, n), dtype)
         yield _product(f"batched {batch}x{m}x{k}x{n} {dtype}", a, b, 2.0 * batch * m * n * k)
     x, w, v = Operand((4096, 1024), "bf16"), Operand((1024, 4096), "bf16"), Operand((4096,), "bf16")
@@ -127,7 +129,8 @@ def _convolutions() -> Iterator[Case]:
             def theirs(t, x, w, s=stride, p=pad, g=groups):
                 return t.nn.functional.conv2d(x, w, None, s, p, 1, g)
 
-            yield Case("conv", how, ours, theirs, (x, w), flops, checked="same", tolerance=2e-2 if dtype == "bf16" else 2e-3)  # fmt: skip
+            yield Case("conv", how, ours, theirs, (x, w), flops, checked="same",
+                tolerance=2e-2 if dtype == "bf16" else 2e-3)  # fmt: skip
             if dtype == "bf16" and shape[1] in (64, 128) and weights[2] == 3:
                 y = Operand((shape[0], weights[0], n, m), dtype)
                 yield Case("conv", f"gradient {how}", slopes(ours, 2), torch_slopes(theirs, 2), (x, w, y),
@@ -169,5 +172,6 @@ def _pooling() -> Iterator[Case]:
                lambda t, x: t.nn.functional.adaptive_avg_pool2d(x, 7), (x,))  # fmt: skip
     x = Operand((16, 32, 65, 67))
     for mode in ("nearest", "bilinear"):
-        yield Case("pool", f"resize {mode} {size_name(x)}", lambda x, m=mode: op.resize(x, (130, 134), mode=m.removeprefix("bi")),
+        yield Case("pool", f"resize {mode} {size_name(x)}", lambda x,
+            m=mode: op.resize(x, (130, 134), mode=m.removeprefix("bi")),
                    lambda t, x, m=mode: t.nn.functional.interpolate(x, (130, 134), mode=m), (x,))  # fmt: skip

@@ -1,4 +1,5 @@
-"""Train a mixture of experts on a logical mesh of ep=4 x dp=2: each shard along ep holds two of eight experts.
+"""Train a mixture of experts on a logical mesh of ep=4 x dp=2: each shard along ep holds two of eight
+experts.
 
     python examples/distributed/mixture.py
     tessera run -n 4 examples/distributed/mixture.py

@@ -3,8 +3,8 @@
     python examples/distributed/spectral.py
     tessera run -n 4 examples/distributed/spectral.py
 
-The vorticity is cut along its rows.  Each transform is one along whole rows, an all_to_all, and one along whole columns; the
-compiler finds this from the layout.
+The vorticity is cut along its rows.  Each transform is one along whole rows, an all_to_all, and one along
+whole columns; the compiler finds this from the layout.
 """
 
 from __future__ import annotations

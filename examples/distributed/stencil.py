@@ -3,7 +3,8 @@
     python examples/distributed/stencil.py
     tessera run -n 4 examples/distributed/stencil.py
 
-`by_convolution` leaves the exchange to the compiler; `by_hand` writes it with dist.shard_map and dist.permute.
+`by_convolution` leaves the exchange to the compiler; `by_hand` writes it with dist.shard_map and
+dist.permute.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # ruff: noqa: F821, N806  (sizes have names, and T is the schedule)
-"""Attention in many forms: sliding windows, ragged batches, pages of keys, split keys, linear attention, RWKV."""
+"""Attention in many forms: sliding windows, ragged batches, pages of keys, split keys, linear attention,
+RWKV.
+"""
 
 from tessera import KTile, block, f32, i32, kernel, tile
 
@@ -141,7 +143,9 @@ def linear_attention(
 def rwkv(
     k: KTile["S", "C", f32], v: KTile["S", "C", f32], decay: KTile["C", f32], bonus: KTile["C", f32]
 ):
-    """The time mixing of RWKV-4, with a running maximum so that nothing overflows; 8 channels for each instance."""
+    """The time mixing of RWKV-4, with a running maximum so that nothing overflows; 8 channels for each
+    instance.
+    """
     c = tile.program((k.shape[1] + 7) // 8) * 8
     w, u = tile.load(decay, at=(c,), shape=(8,)), tile.load(bonus, at=(c,), shape=(8,))
     num, den, top = tile.zeros((8,), f32), tile.zeros((8,), f32), tile.full((8,), -1e30)

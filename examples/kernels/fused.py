@@ -1,5 +1,7 @@
 # ruff: noqa: F821, N806  (sizes have names, and T is the schedule)
-"""Fused steps of training and inference: quantised rows, losses over large vocabularies, ragged sums, sampling."""
+"""Fused steps of training and inference: quantised rows, losses over large vocabularies, ragged sums,
+sampling.
+"""
 
 from tessera import KTile, block, f32, i8, i32, kernel, tile
 

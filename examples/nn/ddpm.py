@@ -2,7 +2,8 @@
 
     python examples/nn/ddpm.py
 
-A network learns to tell which noise was added to a point; sampling removes noise step by step, as one `ts.scan`.
+A network learns to tell which noise was added to a point; sampling removes noise step by step, as one
+`ts.scan`.
 """
 
 import numpy as np

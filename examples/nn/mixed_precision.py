@@ -1,9 +1,11 @@
-"""Train a model in f16: weights, products and gradients, with masters in f32 and a loss scale that adapts itself.
+"""Train a model in f16: weights, products and gradients, with masters in f32 and a loss scale that adapts
+itself.
 
     python examples/nn/mixed_precision.py
 
-The optimiser keeps f32 masters of f16 parameters by itself.  Gradients of a small loss vanish in f16, whose smallest
-number is 6e-8: `ts.optim.loss_scaled` multiplies the loss, divides the gradients, and skips steps that overflowed.
+The optimiser keeps f32 masters of f16 parameters by itself.  Gradients of a small loss vanish in f16, whose
+smallest number is 6e-8: `ts.optim.loss_scaled` multiplies the loss, divides the gradients, and skips steps
+that overflowed.
 """
 
 import numpy as np

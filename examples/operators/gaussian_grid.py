@@ -1,7 +1,8 @@
-"""A Gaussian process of a hundred thousand points on a grid: likelihood, gradient and prediction without an approximation.
+"""A Gaussian process of a hundred thousand points on a grid: likelihood, gradient and prediction without an
+approximation.
 
-The covariance s A (x) B + noise I has the eigenvectors of its factors, so that K^-1 y and log det K take those of two small
-matrices, and so do their derivatives.
+The covariance s A (x) B + noise I has the eigenvectors of its factors, so that K^-1 y and log det K take
+those of two small matrices, and so do their derivatives.
 """
 
 import time

@@ -54,7 +54,8 @@ def main() -> None:
     leaves_early = np.asarray(op.sigmoid(inputs @ params["router"]))
     print(f"loss {float(first):.3f} -> {float(loss):.4f}")
     print(
-        f"share that leaves at once: easy {leaves_early[~hard].mean():.2f}, hard {leaves_early[hard].mean():.2f}"
+        f"share that leaves at once: easy {leaves_early[~hard].mean():.2f}, hard "
+        f"{leaves_early[hard].mean():.2f}"
     )
     assert float(loss) < float(first) / 10
     assert leaves_early[~hard].mean() > 0.8

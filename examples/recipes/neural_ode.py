@@ -86,7 +86,8 @@ def main():
     start = ts.tensor([[1.2, 0.3]])
     ours, truth = odeint(field, params, start), odeint(true_field, None, start)
     print(
-        f"a new start ends at {np.asarray(ours[-1, 0]).round(2)}, truly at {np.asarray(truth[-1, 0]).round(2)}"
+        f"a new start ends at {np.asarray(ours[-1, 0]).round(2)}, truly at "
+        f"{np.asarray(truth[-1, 0]).round(2)}"
     )
 
 

@@ -57,7 +57,7 @@ def main():
     v, better = op.cg(operator, f, tol=1e-9, precondition=laplace_solver())
     w, sparse = op.cg(op.sparse(as_sparse(a.numpy())).assume("positive"), f, tol=1e-9)
     print(f"{SIDE * SIDE:,} unknowns; steps: {plain.iterations.item()} as a product of operators, "
-          f"{sparse.iterations.item()} as a sparse matrix, {better.iterations.item()} preconditioned")  # fmt: skip
+          f"{sparse.iterations.item()} as a sparse matrix, {better.iterations.item()} preconditioned")  # fmt: skip  # noqa: E501
     apart = max(op.max(op.abs(u - other)).item() for other in (v, w))
     print(f"largest u {op.max(u).item():.5f}, solutions {apart:.1e} apart")
 

@@ -79,7 +79,8 @@ def test_large_operators_are_looked_at_by_products() -> None:
         (turned @ turned).assume("unitary")
         (d @ d).assume("positive")
         for made, flag in (
-            (turned, "self_adjoint"), (d, "unitary"), (d @ turned, "normal"), (d, "positive"), (c, "projector"),
+            (turned, "self_adjoint"), (d, "unitary"), (d @ turned, "normal"), (d, "positive"),
+            (c, "projector"),
             (d + turned, "symmetric"), (d, "skew_adjoint"),
         ):  # fmt: skip
             with pytest.raises(ts.TesseraError, match=f"is not {flag}"):

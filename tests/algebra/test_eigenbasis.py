@@ -1,4 +1,6 @@
-"""Kronecker products and sums with multiples of the identity are solved in the eigenvectors of their factors."""
+"""Kronecker products and sums with multiples of the identity are solved in the eigenvectors of their
+factors.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ SUMS: dict[str, Any] = {
     "sum": lambda: op.kronsum(held(A), held(B)) + 0.3 * I12,
     "tensors": lambda: ts.tensor(2.0) * op.kronecker(held(A), held(B)) + ts.tensor(0.3) * I12,
     "complex": lambda: op.kronecker(held(H), held(B)) + 0.3 * op.eye(12, ts.c128),
-    "structured": lambda: op.kronecker(op.toeplitz(np.array([2.0, 0.5, 0.1])), op.diag(B[0] ** 2)) + 0.3 * I12,
+    "structured": lambda: op.kronecker(op.toeplitz(np.array([2.0, 0.5, 0.1])), op.diag(B[0] ** 2)) + 0.3
+    * I12,
     "and low rank": lambda: op.kronecker(held(A), held(B)) + op.low_rank(U) + 0.3 * I12,
     "repeated": lambda: op.kronecker(held(A), held(TWICE)) + 0.3 * I12,
 }  # fmt: skip

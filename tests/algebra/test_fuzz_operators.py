@@ -1,4 +1,6 @@
-"""Random expressions over every constructor and combinator agree with NumPy and SciPy; tools/fuzz_operators.py draws more."""
+"""Random expressions over every constructor and combinator agree with NumPy and SciPy;
+tools/fuzz_operators.py draws more.
+"""
 
 from __future__ import annotations
 
@@ -52,4 +54,5 @@ def test_a_wrong_row_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) ->
 def test_seeds_are_reproducible() -> None:
     one, other = (expression(77) for _ in range(2))
     assert one.text() == other.text()
-    assert all(np.array_equal(x, y) for x, y in zip(one.every_array(), other.every_array(), strict=True))  # fmt: skip
+    assert all(np.array_equal(x, y) for x,
+        y in zip(one.every_array(), other.every_array(), strict=True))  # fmt: skip

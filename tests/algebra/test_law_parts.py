@@ -45,7 +45,8 @@ def test_things_have_letters_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     "x",
-    [None, True, 3, "text", 0.1, float("inf"), 1 - 2j, Fraction(-2, 3), (1, (2.5, "a"), ()), ts.f32, ts.c128, symbol("n") * 2 + 1],
+    [None, True, 3, "text", 0.1, float("inf"), 1 - 2j, Fraction(-2, 3), (1, (2.5, "a"), ()), ts.f32,
+    ts.c128, symbol("n") * 2 + 1],
     ids=str,
 )  # fmt: skip
 def test_a_field_that_is_written_is_read_again(x: Any) -> None:

@@ -1,4 +1,6 @@
-"""Laws of structured operators: projectors, transforms, Toeplitz and sparse matrices, roots and pseudoinverses."""
+"""Laws of structured operators: projectors, transforms, Toeplitz and sparse matrices, roots and
+pseudoinverses.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ A = op.dense(M)
 P = op.dense(M @ M.T + 5 * np.eye(N), flags=("positive",))
 F, BACK = op.fft(N, dtype=ts.c128), op.ifft(N, dtype=ts.c128)
 T = [op.toeplitz(draw(N), draw(N)) for _ in range(2)]
-K = [op.conv2d(draw(2, 3), (2, 3), boundary="periodic"), op.conv2d(draw(3, 2), (2, 3), boundary="periodic")]  # fmt: skip
+K = [op.conv2d(draw(2, 3), (2, 3), boundary="periodic"),
+    op.conv2d(draw(3, 2), (2, 3), boundary="periodic")]  # fmt: skip
 R = [op.conv1d(draw(k), N, boundary="periodic") for k in (2, 8)]
 S = [op.sparse(scipy.sparse.random(N, N, 0.2, rng=RNG, format="csr")) for _ in range(2)]
 B = op.dense(draw(N, 4))

@@ -32,11 +32,12 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "A @ A": (
         "ShapeError",
-        "compose: operand 0 dense f64[2,3] takes vectors of 3 but operand 1 dense f64[2,3] gives vectors of 2",
+        "compose: operand 0 dense f64[2,3] takes vectors of 3 but operand 1 dense f64[2,3] gives vectors of 2",  # noqa: E501
     ),
     "A + S": (
         "ShapeError",
-        "plus: operand 0 is dense f64[2,3] but operand 1 is dense f64[3,3]; operators that are added have one shape",
+        "plus: operand 0 is dense f64[2,3] but operand 1 is dense f64[3,3]; operators that are added have "
+        "one shape",
     ),
     "A * S": (
         "OperandError",
@@ -52,11 +53,13 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "S ** 0.5": (
         "OperandError",
-        "power: the power of dense f64[3,3] is 0.5, expected a whole number; for a fraction use op.function(A, f)",
+        "power: the power of dense f64[3,3] is 0.5, expected a whole number; for a fraction use "
+        "op.function(A, f)",
     ),
     "A.solve(np.ones(2))": (
         "ShapeError",
-        "solve: dense f64[2,3] is not square: its sizes are 2 and 3; the solution of least squares is op.pseudoinverse(A) @ b",
+        "solve: dense f64[2,3] is not square: its sizes are 2 and 3; the solution of least squares is "
+        "op.pseudoinverse(A) @ b",
     ),
     "S.solve(np.ones(3))": (
         "NumericalError",
@@ -116,11 +119,13 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "op.sqrtm(op.diag([-1.,1.]))": (
         "NumericalError",
-        "function: sqrt has no finite value at the eigenvalue -1 of diag f32[2,2]; a complex operator may have one",
+        "function: sqrt has no finite value at the eigenvalue -1 of diag f32[2,2]; a complex operator may "
+        "have one",
     ),
     "op.logm(op.circulant([-1.,0.]))": (
         "NumericalError",
-        "function: circulant f32[2,2] has eigenvalues whose function is not real; make it complex: op.circulant(c.astype(c128))",
+        "function: circulant f32[2,2] has eigenvalues whose function is not real; make it complex: "
+        "op.circulant(c.astype(c128))",
     ),
     "op.eye(-1)": (
         "ShapeError",
@@ -252,7 +257,8 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     'op.sparse("x")': (
         "OperandError",
-        "sparse: got str 'x', expected a matrix of scipy.sparse, (values, columns, row starts) with a shape, or a NumPy matrix",
+        "sparse: got str 'x', expected a matrix of scipy.sparse, (values, columns, row starts) with a "
+        "shape, or a NumPy matrix",
     ),
     "op.sparse((np.ones(2),[0,1],[0,1,2]))": (
         "OperandError",
@@ -284,7 +290,8 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "op.from_matvec(lambda x: x * x, (3, 3))": (
         "OperandError",
-        "from_matvec: f is not linear: f(2 x + y) differs from 2 f(x) + f(y); for the derivative of a function use op.jacobian(f, x)",
+        "from_matvec: f is not linear: f(2 x + y) differs from 2 f(x) + f(y); for the derivative of a "
+        "function use op.jacobian(f, x)",
     ),
     "op.from_matvec(lambda x: x, (2, 3))": (
         "ShapeError",
@@ -312,7 +319,8 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     'op.function(S, "cosh")': (
         "OperandError",
-        "function: got 'cosh' for dense f64[3,3], expected a function of tensors or one of exp, log, sqrt, sign",
+        "function: got 'cosh' for dense f64[3,3], expected a function of tensors or one of exp, log, sqrt, "
+        "sign",
     ),
     "op.function(S, 3)": (
         "OperandError",
@@ -352,7 +360,8 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     'ts.Operator["N"]': (
         "AnnotationError",
-        'Operator[...]: got 1 items, expected the sizes of argument and result, a dtype and a policy, as in Operator["N", "M", f32]',
+        "Operator[...]: got 1 items, expected the sizes of argument and result, a dtype and a policy, as in "
+        'Operator["N", "M", f32]',
     ),
     'ts.Operator["N", -1]': (
         "AnnotationError",
@@ -372,19 +381,23 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "op.kronsum(op.diag([1.,2.]), op.diag([-1.,3.])).solve(np.ones(4))": (
         "NumericalError",
-        "solve: kronsum(diag f32[2,2], diag f32[2,2]) f32[4,4] is singular: an eigenvalue is 0; use pseudoinverse",
+        "solve: kronsum(diag f32[2,2], diag f32[2,2]) f32[4,4] is singular: an eigenvalue is 0; use "
+        "pseudoinverse",
     ),
     "op.logm(op.dense(-np.eye(2))).todense()": (
         "NumericalError",
-        "matrix_function: f64[2,2] has no such real function: an eigenvalue is zero or negative; cast it to a complex dtype, or use op.funm for symmetric matrices",
+        "matrix_function: f64[2,2] has no such real function: an eigenvalue is zero or negative; cast it to "
+        "a complex dtype, or use op.funm for symmetric matrices",
     ),
     "op.sqrtm(op.dense(-np.eye(2), flags=['self_adjoint'])).todense()": (
         "NumericalError",
-        "function: sqrt has no finite value at the eigenvalue -1 of dense f64[2,2]; a complex operator may have one",
+        "function: sqrt has no finite value at the eigenvalue -1 of dense f64[2,2]; a complex operator may "
+        "have one",
     ),
     "op.sign(op.dense(np.array([[0.0, 1.0], [-1.0, 0.0]]))).todense()": (
         "NumericalError",
-        "matrix_function: f64[2,2] has no such real function: an eigenvalue is zero or negative; cast it to a complex dtype, or use op.funm for symmetric matrices",
+        "matrix_function: f64[2,2] has no such real function: an eigenvalue is zero or negative; cast it to "
+        "a complex dtype, or use op.funm for symmetric matrices",
     ),
     "op.projector(np.eye(3)[:, :2]).solve(np.ones(3))": (
         "NumericalError",
@@ -400,7 +413,8 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "ts.jit(lambda p: op.permutation(p))(np.arange(3))": (
         "OperandError",
-        "permutation: got the traced i64[3]; indices are part of the structure, so make the operator outside of the traced function",
+        "permutation: got the traced i64[3]; indices are part of the structure, so make the operator "
+        "outside of the traced function",
     ),
     "ts.jit(lambda v: op.describe(op.diag(v)).desc)(np.ones(3))": (
         "OperandError",
@@ -424,7 +438,8 @@ ERRORS: dict[str, tuple[str, str]] = {
     ),
     "(op.eye(3, ts.f64) - op.low_rank(np.eye(3)[:, :1])).solve(np.ones(3))": (
         "NumericalError",
-        "solve: plus(eye f64[3,3], scale(low_rank f64[3,3]) f64[3,3]) f64[3,3] is singular; use op.pseudoinverse(A) @ b",
+        "solve: plus(eye f64[3,3], scale(low_rank f64[3,3]) f64[3,3]) f64[3,3] is singular; use "
+        "op.pseudoinverse(A) @ b",
     ),
     "S[None]": (
         "AxisError",
@@ -482,7 +497,9 @@ def test_solutions_without_a_right_digit_are_refused() -> None:
 
 
 def test_rows_of_any_size_and_narrow_numbers_are_solved() -> None:
-    """What is refused is the condition of the matrix with its rows scaled, in the precision of the solution."""
+    """What is refused is the condition of the matrix with its rows scaled, in the precision of the
+    solution.
+    """
     a = np.array([[1.0, 1.0], [0.0, 1e-20]])
     np.testing.assert_allclose(op.dense(a).solve(np.ones(2)), [-1e20, 1e20])
     for dtype in (ts.bf16, ts.f16):
@@ -545,7 +562,8 @@ DESCRIPTORS: dict[str, tuple[Any, str]] = {
     ),
     "matrix": (_spoiled(S, t0_rank=1), "dense: f64[3] is no matrix; it needs at least 2 axes"),
     "factors": (
-        _spoiled(op.low_rank(np.ones((3, 2))), t1_shape=[1]), "low_rank: S is f64[1] for 2 columns of U and V",
+        _spoiled(op.low_rank(np.ones((3, 2))), t1_shape=[1]),
+        "low_rank: S is f64[1] for 2 columns of U and V",
     ),
     "toeplitz": (
         _spoiled(op.toeplitz(np.ones(3)), t0_shape=[4]),

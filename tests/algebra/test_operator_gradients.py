@@ -36,7 +36,8 @@ OPERATORS: dict[str, Made] = {
     "kronsum": (lambda t: op.kronsum(t, t), A[:2, :2]),
     "direct_sum": (lambda t: op.direct_sum(t, t), A[:2, :2]),
     "multiple": (lambda t: t * op.eye(N, ts.f64), np.array(2.5)),
-    "low rank on a diagonal": (lambda t: op.diag(t[0] * t[0] + 2) + op.low_rank(t[:1].T), RNG.normal(size=(2, N))),
+    "low rank on a diagonal": (lambda t: op.diag(t[0] * t[0] + 2) + op.low_rank(t[:1].T),
+    RNG.normal(size=(2, N))),
     "product": (lambda t: op.dense(t) @ op.dense(t.T), A),
 }  # fmt: skip
 

@@ -111,7 +111,8 @@ UNARY: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     "sign": (lambda a: op.sign(-steady(a)), lambda m: -np.eye(N)),
     "function": (lambda a: op.function(op.sym(a) / 100, op.sin), sine),
     "rows": (lambda a: a[[2, 0, 3, 1]], lambda m: m[[2, 0, 3, 1]]),
-    "corner": (lambda a: op.direct_sum(a[:2, :2], a[2:, 2:]), lambda m: scipy.linalg.block_diag(m[:2, :2], m[2:, 2:])),
+    "corner": (lambda a: op.direct_sum(a[:2, :2], a[2:, 2:]),
+    lambda m: scipy.linalg.block_diag(m[:2, :2], m[2:, 2:])),
 }  # fmt: skip
 BINARY: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Array, Array], Array]]] = {
     "plus": (lambda a, b: a + b, lambda m, n: m + n),
@@ -299,7 +300,8 @@ def test_operators_are_copied_and_kept_in_files() -> None:
 
 def test_what_is_left_where_terms_cancel_breaks_no_flag() -> None:
     """The skew part of a number is 0, of which two orders of a product leave a rounding."""
-    u, v, s = np.array([[-0.40923608037091447, -1.937977753453367]]), np.array([[1.9763179454506075, 1.721725650736275]]), np.array([-0.28722413225936466, 0.11541457262312874])  # fmt: skip
+    u, v, s = np.array([[-0.40923608037091447, -1.937977753453367]]), np.array([[1.9763179454506075,
+        1.721725650736275]]), np.array([-0.28722413225936466, 0.11541457262312874])  # fmt: skip
     a = op.skew(op.low_rank(u, v, s))
     assert "skew_adjoint" in a.flags
     assert op.check_flags(a) == ()

@@ -51,7 +51,8 @@ def test_eager_jitted_and_differentiated(name: str) -> None:
             step = np.zeros((2, 2))
             step[i, j] = step[j, i] = 1e-6  # symmetric, as eigvalsh wants it
             up, down = (np.sum(reference(X + np.eye(2) + s * step) ** 2) for s in (1, -1))
-            np.testing.assert_allclose(np.sum(slope * step) / 1e-6, (up - down) / 2e-6, rtol=1e-5, atol=1e-5)  # fmt: skip
+            np.testing.assert_allclose(np.sum(slope * step) / 1e-6, (up - down) / 2e-6, rtol=1e-5,
+                atol=1e-5)  # fmt: skip
 
 
 def test_a_carry_that_changes_its_operator_says_how_to_carry_the_matrix() -> None:

@@ -1,4 +1,6 @@
-"""Iterative solvers: they solve, they say when they do not, and their derivatives are those of dense algebra."""
+"""Iterative solvers: they solve, they say when they do not, and their derivatives are those of dense
+algebra.
+"""
 
 from __future__ import annotations
 

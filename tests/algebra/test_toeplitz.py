@@ -1,4 +1,6 @@
-"""Systems and determinants of Toeplitz matrices, by recursions and by displacement, are those of the dense matrix."""
+"""Systems and determinants of Toeplitz matrices, by recursions and by displacement, are those of the
+dense matrix.
+"""
 
 from __future__ import annotations
 

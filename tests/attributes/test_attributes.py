@@ -1,4 +1,6 @@
-"""Attributes away from their defaults: each op of pairs.txt, eagerly and compiled, is what NumPy or SciPy say."""
+"""Attributes away from their defaults: each op of pairs.txt, eagerly and compiled, is what NumPy or SciPy
+say.
+"""
 
 from __future__ import annotations
 

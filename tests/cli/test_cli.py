@@ -436,7 +436,8 @@ def test_inspect_shows_what_a_program_compiles_when_it_runs(capsys, tmp_path, mo
     assert last == "error: demo.py defines no 'nothing'; it has no functions"
 
 
-@pytest.mark.parametrize(("limit", "times", "status"), [(10, 1.05, 0), (10, 1.15, 1), (50, 1.4, 0), (50, 1.6, 1), (0, 1.01, 1), (0, 0.99, 0)])  # fmt: skip
+@pytest.mark.parametrize(("limit", "times", "status"),
+    [(10, 1.05, 0), (10, 1.15, 1), (50, 1.4, 0), (50, 1.6, 1), (0, 1.01, 1), (0, 0.99, 0)])  # fmt: skip
 def test_bench_fails_where_a_function_is_slower_than_the_limit(
     capsys, tmp_path, monkeypatch, limit, times, status
 ):

@@ -1,4 +1,6 @@
-"""compile, inspect, profile, check, tune and bench on thirty programs: each ends well, and none with a traceback."""
+"""compile, inspect, profile, check, tune and bench on thirty programs: each ends well, and none with a
+traceback.
+"""
 
 from __future__ import annotations
 

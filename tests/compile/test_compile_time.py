@@ -33,7 +33,9 @@ def test_a_long_chain_is_cut_into_kernels_of_one_form(count: int) -> None:
 
 
 def test_a_chain_that_is_cut_computes_the_same() -> None:
-    """Bits are those of the ops one by one.  Double precision would say no more and take LLVM ten times as long."""
+    """Bits are those of the ops one by one.  Double precision would say no more and take LLVM ten times
+    as long.
+    """
     x = ts.tensor(np.linspace(-1, 1, 8, dtype=np.float32))
     f = ts.jit(sines(60), target="cpu")
     kernels = [s for s in f.lower(x).schedule.steps if isinstance(s, Kernel)]

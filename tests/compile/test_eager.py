@@ -68,7 +68,9 @@ def test_an_op_alone_is_the_op_among_neighbours(case: Case) -> None:
 
 
 def with_mark(case: Case) -> Any:
-    """Functions that are made of other ops are left to `make test-deep`: those ops have cases of their own."""
+    """Functions that are made of other ops are left to `make test-deep`: those ops have cases of their
+    own.
+    """
     composed = case.op is None or case.op.decompose is not None
     return pytest.param(case, marks=pytest.mark.deep, id=str(case)) if composed else case
 

@@ -1,4 +1,6 @@
-"""A fault of the compiler never stops the user: a warning, a file to report, and the same bits by a plainer lowering."""
+"""A fault of the compiler never stops the user: a warning, a file to report, and the same bits by a
+plainer lowering.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,9 @@ def test_a_fault_is_a_warning_and_the_bits_are_the_same(level, everything, lenie
 
 
 def everything_at_once(x: Any, w: Any) -> Any:
-    """What each pass of the CPU has something to do with: a loop, a primitive, a group, products, rows, a transposed operand."""
+    """What each pass of the CPU has something to do with: a loop, a primitive, a group, products, rows, a
+    transposed operand.
+    """
     loop = ts.scan(lambda c, r: (c * 0.5 + op.sum(r), c), ts.tensor(0.0), x)[1]
     return (
         program(x, w)
@@ -197,7 +201,8 @@ def everything_at_once(x: Any, w: Any) -> Any:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A cache for single ops, which all passes share, and what the program gives without a fault."""
-    found = {n: ts.jit(everything_at_once, numerics=n)(*arguments()).numpy() for n in ("fast", "deterministic")}  # fmt: skip
+    found = {n: ts.jit(everything_at_once, numerics=n)(*arguments()).numpy()
+        for n in ("fast", "deterministic")}  # fmt: skip
     return tmp_path_factory.mktemp("kept"), found
 
 

@@ -73,7 +73,8 @@ def test_it_is_listed_recorded_and_refuses_what_it_does_not_know(capsys, tmp_pat
     assert f.lower(ts.tensor([1.0, 2.0])).record[-1].name == "drop_idle"
     file = tmp_path / "twice.py"
     file.write_text(
-        "import tessera as ts\nfrom tessera import Tensor, f32\n@ts.jit\ndef twice(x: Tensor[8, f32]):\n    return x * 2\n"
+        "import tessera as ts\nfrom tessera import Tensor, f32\n@ts.jit\ndef twice(x: Tensor[8, f32]):\n    "
+        "return x * 2\n"
     )
     assert main(["compile", str(file), "--target", "counter", "--stop-at", "drop_idle"]) == 0
     assert "schedule.kernel" in capsys.readouterr().out

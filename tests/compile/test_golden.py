@@ -1,6 +1,7 @@
 """The generated code of a fixed corpus is what the record says: kernels, launches, memory plans, schedules.
 
-A change that means to alter code writes the record anew (tools/golden.py --update), and its diff says what it altered.
+A change that means to alter code writes the record anew (tools/golden.py --update), and its diff says what
+it altered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Attention on a GPU for any size of heads and any lengths, with masks, and of few queries: no case misses its kernels."""
+"""Attention on a GPU for any size of heads and any lengths, with masks, and of few queries: no case
+misses its kernels.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,9 @@ def test_every_attention_has_kernels_for_hopper(name: str, monkeypatch: pytest.M
 
 
 def both(f: Any, *xs: Any, dtype: Any = bf16) -> tuple[Any, Any, set[str]]:
-    """A function on the fake GPU, where a step of the host is an error, its arguments, the kernels of attention."""
+    """A function on the fake GPU, where a step of the host is an error, its arguments, the kernels of
+    attention.
+    """
     BUILT.clear()
     with at("fake"):
         there = [ts.tensor(x, device="cuda") for x in xs]
@@ -253,7 +257,8 @@ def test_forward_has_its_kernels(name: str) -> None:
 
 
 MASKS: dict[str, tuple[int, ...]] = {
-    "of keys": (2, 1, 1, 150), "of all": (2, 2, 17, 150), "of queries": (17, 150), "of batches": (2, 1, 17, 150),
+    "of keys": (2, 1, 1, 150), "of all": (2, 2, 17, 150), "of queries": (17, 150),
+    "of batches": (2, 1, 17, 150),
     "of heads": (2, 1, 1),
 }  # fmt: skip
 
@@ -261,7 +266,8 @@ MASKS: dict[str, tuple[int, ...]] = {
 @pytest.mark.parametrize(
     ("name", "kind", "causal"),
     [
-        ("of keys", "bool", True), ("of all", "bias", False), ("of queries", "bool", False), ("of heads", "bias", True),
+        ("of keys", "bool", True), ("of all", "bias", False), ("of queries", "bool", False),
+        ("of heads", "bias", True),
         pytest.param("of batches", "bias", True, marks=pytest.mark.deep),
         pytest.param("of all", "bool", True, marks=pytest.mark.deep),
         pytest.param("of heads", "bool", False, marks=pytest.mark.deep),

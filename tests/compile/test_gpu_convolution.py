@@ -1,4 +1,6 @@
-"""Convolutions on a GPU: implicit products equal the definitions, whatever the block, and leave nothing to the host."""
+"""Convolutions on a GPU: implicit products equal the definitions, whatever the block, and leave nothing
+to the host.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,9 @@ def test_programs_with_convolutions_run_on_the_device() -> None:
 
 
 def test_copies_are_made_once() -> None:
-    """The derivative in the kernel reads the images that the convolution turned, and the cotangents of the one in x."""
+    """The derivative in the kernel reads the images that the convolution turned, and the cotangents of
+    the one in x.
+    """
 
     def both(x: Any, w: Any, ct: Any) -> Any:
         y, back = ts.vjp(lambda x, w: op.conv2d(x, w, padding=1), x, w)
@@ -175,7 +179,8 @@ def test_copies_are_made_once() -> None:
     low = ts.jit(both, target="cuda:sm_90").lower(*given)
     names = [k.name for k in low.tile.values()]
     assert sorted(names) == sorted(
-        ["channels_last", "pack", "conv", "channels_last", "pack_turned", "conv", "conv_weights", "join_leaves"]
+        ["channels_last", "pack", "conv", "channels_last", "pack_turned", "conv", "conv_weights",
+        "join_leaves"]
     )  # fmt: skip
 
 

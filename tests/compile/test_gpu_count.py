@@ -79,7 +79,9 @@ def test_programs_count_on_the_device(where: str) -> None:
 
 
 def test_counts_have_no_order_and_no_values() -> None:
-    """Neither a sort nor a scatter, and no tensor of ones; sums of other values, or of floats, stay scatters."""
+    """Neither a sort nor a scatter, and no tensor of ones; sums of other values, or of floats, stay
+    scatters.
+    """
     i, few = ts.Tensor[1 << 16, ts.i64], ts.Tensor[64, ts.i64]
     zeros = lambda n, d: op.zeros((n,), d)  # noqa: E731
     for f, t, counts in (

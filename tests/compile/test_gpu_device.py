@@ -64,7 +64,8 @@ def of_matrix(u: Any, s: Any, vh: Any) -> list[Any]:
     return [s, (u[..., :n] * s[..., None, :]) @ vh[..., :n, :]]
 
 
-# Vectors have the signs, and eig its values the order, of the library that computed them: what they stand for is one.
+# Vectors have the signs, and eig its values the order, of the library that computed them: what they
+# stand for is one.
 SAME: dict[str, Any] = {
     "eigh": lambda w, v: [w, (v * w[..., None, :]) @ np.conj(np.swapaxes(v, -1, -2))],
     "eig": sorted_values,
@@ -187,7 +188,8 @@ def _logistic(x: Any) -> Any:
         (op.tanh, np.tanh),
         (op.erf, np.vectorize(math.erf)),
         (op.gelu, lambda x: x / 2 * np.vectorize(math.erfc)(-x * 0.5**0.5)),
-        (partial(op.gelu, approximate="tanh"), lambda x: x * _logistic(1.5957691216057308 * (x + 0.044715 * x**3))),
+        (partial(op.gelu, approximate="tanh"),
+        lambda x: x * _logistic(1.5957691216057308 * (x + 0.044715 * x**3))),
     ],
     ids=["sigmoid", "silu", "tanh", "erf", "gelu", "gelu by tanh"],
 )  # fmt: skip
@@ -242,7 +244,8 @@ def test_memory_that_is_not_there_is_an_error_and_the_device_goes_on() -> None:
 @pytest.mark.parametrize("dtype", [bf16, f16], ids=["bf16", "f16"])
 @pytest.mark.parametrize(
     ("queries", "keys"),
-    [((2, 4, 512), (2, 4, 512)), ((1, 8, 256), (1, 2, 1024)), ((1, 1, 128), (1, 1, 128)), ((2, 2, 320), (2, 2, 1280))],
+    [((2, 4, 512), (2, 4, 512)), ((1, 8, 256), (1, 2, 1024)), ((1, 1, 128), (1, 1, 128)),
+    ((2, 2, 320), (2, 2, 1280))],
     ids=["heads", "groups", "one block", "an odd block"],
 )  # fmt: skip
 @pytest.mark.parametrize("columns", [64, 128])

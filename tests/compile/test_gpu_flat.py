@@ -1,4 +1,6 @@
-"""Pointwise kernels of odd rows along one axis: whole blocks without masks, then a tail; bits are those of rows."""
+"""Pointwise kernels of odd rows along one axis: whole blocks without masks, then a tail; bits are those
+of rows.
+"""
 
 from __future__ import annotations
 

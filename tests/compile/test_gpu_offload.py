@@ -1,4 +1,6 @@
-"""Activation offload on a GPU: values leave and come back beside the kernels, with their bits, by a driver that works as late as it may."""
+"""Activation offload on a GPU: values leave and come back beside the kernels, with their bits, by a
+driver that works as late as it may.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from tests.support.fakes.gpu_fake import launching_gpus
 
 RUNS_ON = "numpy"
 PLACES = st.builds(
-    lambda cell, first, size: (cell, first, first + size), st.integers(0, 2), st.integers(0, 9), st.integers(0, 6)
+    lambda cell, first, size: (cell, first, first + size), st.integers(0, 2), st.integers(0, 9),
+    st.integers(0, 6)
 )  # fmt: skip
 LAUNCHES = st.lists(
     st.builds(

@@ -1,4 +1,6 @@
-"""Numeric policies are kernels on a GPU: no step on the host, and the bits of the CPU where one rounding makes them."""
+"""Numeric policies are kernels on a GPU: no step on the host, and the bits of the CPU where one rounding
+makes them.
+"""
 
 from __future__ import annotations
 

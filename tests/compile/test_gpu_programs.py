@@ -305,7 +305,9 @@ def test_results_are_what_a_run_allocates_or_parts_of_it(f: Any, cuda: None) -> 
 
 @pytest.mark.parametrize("held", [ts.tensor, np.asarray], ids=["tensors", "arrays"])
 def test_what_the_host_holds_has_the_derivatives_of_the_target(held: Any, cuda: None) -> None:
-    """Inputs and what a function closes over go to the GPU that is named: attention's derivative is its kernels."""
+    """Inputs and what a function closes over go to the GPU that is named: attention's derivative is its
+    kernels.
+    """
     q, k, v = (held(normal(1, 2, 64, 16, seed=i).astype(bf16.np)) for i in range(3))
     large, small = ts.tensor(normal(1, 2, 64, 16, seed=3)), ts.tensor(np.float32(0.5))
 

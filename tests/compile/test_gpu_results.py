@@ -13,7 +13,8 @@ from tessera.runtime.cuda.memory import DeviceArray
 from tests.support.fakes.gpu_fake import fake_gpu
 
 FOUND: dict[str, Any] = {
-    "nonzero": op.nonzero, "unique": op.unique, "unique_all": op.unique_all, "unique_counts": op.unique_counts,
+    "nonzero": op.nonzero, "unique": op.unique, "unique_all": op.unique_all,
+    "unique_counts": op.unique_counts,
     "unique_inverse": op.unique_inverse, "unique_values": op.unique_values, "argwhere": op.argwhere,
     "flatnonzero": op.flatnonzero, "mask": lambda x: x[x > 1], "bincount": op.bincount,
 }  # fmt: skip

@@ -1,7 +1,8 @@
-"""Two primitives of the same operands in one GPU program: each has the bits that it has in a program of its own.
+"""Two primitives of the same operands in one GPU program: each has the bits that it has in a program of its
+own.
 
-Launches that make the same of the same are shared, as a copy with channels last.  What one of them writes again, as
-the words of a sort, must not be shared.
+Launches that make the same of the same are shared, as a copy with channels last.  What one of them writes
+again, as the words of a sort, must not be shared.
 """
 
 from __future__ import annotations

@@ -58,10 +58,12 @@ def wanted(name: str, x: Any, axis: int, reverse: bool) -> Any:
 @pytest.mark.parametrize("name", FOLDS)
 def test_a_running_fold_is_numpys(name: str, reverse: bool) -> None:
     rng = np.random.default_rng(3)
-    for shape, axis in (((5,), 0), ((3, 37), 1), ((37, 3), 0), ((2, 33, 5), 1), ((2, 3, 5003), 2), ((1, 70, 130), 1)):  # fmt: skip
+    for shape, axis in (((5,), 0), ((3, 37), 1), ((37, 3), 0), ((2, 33, 5), 1), ((2, 3, 5003), 2),
+        ((1, 70, 130), 1)):  # fmt: skip
         for kind in ("f4", bf16.np) if name == "logcumsumexp" else ("f4", "i8", "u1", bf16.np):
             low = 0 if np.dtype(kind).kind == "u" else -3
-            x = rng.integers(low, 4, shape) if np.dtype(kind).kind in "iu" else rng.uniform(0.9, 1.1, shape)  # fmt: skip
+            x = rng.integers(low, 4, shape) if np.dtype(kind).kind in "iu" else rng.uniform(0.9, 1.1,
+                shape)  # fmt: skip
             x = x.astype(kind)
             got, want = launched(name, x, axis, reverse), wanted(name, x, axis, reverse)
             if np.dtype(kind).kind in "iu":
@@ -97,7 +99,8 @@ def test_no_size_of_parts_changes_a_bit(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_special_values_stay_where_they_are() -> None:
     inf = np.inf
-    x = np.array([[1, np.nan, 2, 3], [inf, 1, -inf, 2], [-0.0, -0.0, 0.0, -0.0], [-inf, -inf, -3, inf]], "f4")  # fmt: skip
+    x = np.array([[1, np.nan, 2, 3], [inf, 1, -inf, 2], [-0.0, -0.0, 0.0, -0.0], [-inf, -inf, -3, inf]],
+        "f4")  # fmt: skip
     with np.errstate(invalid="ignore"):
         for name, fold in FOLDS.items():
             got, want = launched(name, x, 1), fold.accumulate(x, 1)

@@ -71,7 +71,9 @@ def test_random_scatters(name: str, sorted_from: int, monkeypatch: pytest.Monkey
 
 
 def test_rows_that_meet_many_values_are_cut_into_pieces() -> None:
-    """Pieces change no bit of whole numbers, and a row of floats has the bits that it has among other rows."""
+    """Pieces change no bit of whole numbers, and a row of floats has the bits that it has among other
+    rows.
+    """
     rng = np.random.default_rng(1)
     v, index = rng.normal(size=3000).astype(np.float32), rng.integers(0, 3, 3000)
     assert scatter.ScatterRows("add", ts.f32, 1, (3,), 1, 3000, (ts.i64,)).pieces > 1

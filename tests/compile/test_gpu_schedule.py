@@ -1,4 +1,6 @@
-"""How a program becomes fewer GPU kernels: kernels that merge, products that close, attention without copies."""
+"""How a program becomes fewer GPU kernels: kernels that merge, products that close, attention without
+copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Caches on a GPU: decode is prefill is any chunking is any neighbours, to the bit, also after moves to the host and back."""
+"""Caches on a GPU: decode is prefill is any chunking is any neighbours, to the bit, also after moves to
+the host and back.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def differing(got: np.ndarray, want: np.ndarray) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_chunks_moves_and_neighbours_change_no_bit(kind: str, case: Any) -> None:
-    """Decoding is prefill is any chunking; also after moves to the host and back, and beside any other sequences."""
+    """Decoding is prefill is any chunking; also after moves to the host and back, and beside any other
+    sequences.
+    """
     n, chunks = case
     if n["dtype"] == "f32" and kind not in ("plain", "window", "f8"):
         pytest.skip("in bf16 alone, to compile less")

@@ -63,10 +63,12 @@ def test_a_case_that_kills_its_process_is_told_and_the_worst_ratio_comes_first(
 ) -> None:
     names = [str(c) for c in sweep.all_cases()[:3]]
     done = [
-        {"case": n, "us": {"tessera": 10.0, "torch": t}, "ratio": t / 10, "bound_us": 5.0, "of_bound": 0.5, "host": False}
+        {"case": n, "us": {"tessera": 10.0, "torch": t}, "ratio": t / 10, "bound_us": 5.0, "of_bound": 0.5,
+        "host": False}
         for n, t in zip(names, (12.0, 4.0, 0.0), strict=True)
     ]  # fmt: skip
-    lines = [{"number": 0, "begun": True}, {"number": 0, **done[0]}, {"number": 1, **done[1]}, {"number": 2, "begun": True}]  # fmt: skip
+    lines = [{"number": 0, "begun": True}, {"number": 0, **done[0]}, {"number": 1, **done[1]},
+        {"number": 2, "begun": True}]  # fmt: skip
     out = tmp_path / "out"
     out.write_text("".join(json.dumps(x) + "\n" for x in lines))
     rows = sweep._rows([out, tmp_path / "none"])

@@ -1,4 +1,6 @@
-"""dynamic_update_slice on a GPU: a small part is replaced where the tensor lies, and nothing else is touched."""
+"""dynamic_update_slice on a GPU: a small part is replaced where the tensor lies, and nothing else is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -154,9 +156,11 @@ PARTS: dict[str, tuple[Any, Any, Any]] = {
              lambda h, i: h[:32].reshape(4, 8).astype(ts.bf16.np), ts.bf16.np),
     "rounded": (lambda h, i: op.round(op.reshape(h[9:41], (4, 8))).astype(ts.i8),
                 lambda h, i: np.round(h[9:41].reshape(4, 8)).astype(np.int8), np.int8),
-    "picked": (lambda h, i: op.reshape(h, (3, 4, 8))[i % 3], lambda h, i: h.reshape(3, 4, 8)[i % 3], np.float32),
+    "picked": (lambda h, i: op.reshape(h, (3, 4, 8))[i % 3], lambda h, i: h.reshape(3, 4, 8)[i % 3],
+    np.float32),
     "positions": (lambda h, i: op.reshape(h[:32], (4, 8)) + op.reshape(op.arange(32), (4, 8)).astype(ts.f32),
-                  lambda h, i: h[:32].reshape(4, 8) + np.arange(32, dtype=np.float32).reshape(4, 8), np.float32),
+                  lambda h, i: h[:32].reshape(4, 8) + np.arange(32, dtype=np.float32).reshape(4, 8),
+                  np.float32),
 }  # fmt: skip
 
 
@@ -303,14 +307,18 @@ def test_a_function_of_wide_floats_stays_in_a_kernel_of_its_own(cuda: None) -> N
 @pytest.mark.parametrize(
     ("f", "launches"),
     [
-        (lambda m, v, x: (op.dynamic_update_slice(m, x, (1, 0)), op.dynamic_update_slice(v, x * 2, (3, 0))), 1),
-        (lambda m, v, x: (op.dynamic_update_slice(m, x, (1, 0)), op.dynamic_update_slice(v, x[:1], (3, 0))), 2),
+        (lambda m, v, x: (op.dynamic_update_slice(m, x, (1, 0)), op.dynamic_update_slice(v, x * 2, (3, 0))),
+        1),
+        (lambda m, v, x: (op.dynamic_update_slice(m, x, (1, 0)), op.dynamic_update_slice(v, x[:1], (3, 0))),
+        2),
         (lambda m, v, x: op.dynamic_update_slice(op.dynamic_update_slice(m, x, (1, 0)), x, (2, 0)), 2),
-        (lambda m, v, x: (op.dynamic_update_slice(m, v[1:3], (1, 0)), op.dynamic_update_slice(v, x, (1, 0))), 2),
+        (lambda m, v, x: (op.dynamic_update_slice(m, v[1:3], (1, 0)),
+        op.dynamic_update_slice(v, x, (1, 0))), 2),
     ],
     ids=["apart", "of two sizes", "one after another", "read and written"],
 )  # fmt: skip
-def test_updates_that_need_nothing_of_each_other_are_one_launch(f: Any, launches: int, cuda: None) -> None:  # fmt: skip
+def test_updates_that_need_nothing_of_each_other_are_one_launch(f: Any, launches: int,
+    cuda: None) -> None:  # fmt: skip
     m, v, x = (np.arange(n * 8, dtype=np.float32).reshape(n, 8) for n in (16, 17, 2))
     got, launched, _ = _run(f, m, v, x)
     assert sum(n.startswith("update") for n in launched) == launches
@@ -332,7 +340,8 @@ MOVES: tuple[Any, ...] = (
     lambda x, n: x.reshape(x.shape[1], x.shape[0]), lambda x, n: x[:, ::-1] - x,
 )  # fmt: skip
 THERE: tuple[Any, ...] = (
-    lambda x, n: op.transpose(x), lambda x, n: op.flip(x, 0), lambda x, n: x * float(n - 3), lambda x, n: x + x,
+    lambda x, n: op.transpose(x), lambda x, n: op.flip(x, 0), lambda x, n: x * float(n - 3), lambda x,
+    n: x + x,
     lambda x, n: op.reshape(x, (x.shape[1], x.shape[0])), lambda x, n: op.flip(x, 1) - x,
 )  # fmt: skip
 

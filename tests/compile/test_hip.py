@@ -1,4 +1,6 @@
-"""AMD GPUs without one: the HIP runtime in Python runs whole programs, its calls as its header declares them."""
+"""AMD GPUs without one: the HIP runtime in Python runs whole programs, its calls as its header declares
+them.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,8 @@ def test_without_a_device_tensors_say_so(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(DeviceError) as e, driver.use(FakeHip(devices=0), "hip"):
         pass
     assert e.value.message == (
-        "hip: the AMD driver finds no device: hipInit failed with hipErrorNoDevice (no ROCm-capable device is "
+        "hip: the AMD driver finds no device: hipInit failed with hipErrorNoDevice (no ROCm-capable device "
+        "is "
         "detected); look at rocminfo and at HIP_VISIBLE_DEVICES, or use the device 'cpu'"
     )
     monkeypatch.setattr(driver.LOADERS["hip"], "absent", e.value.message)
@@ -124,13 +127,15 @@ def test_errors_have_the_words_of_the_driver(fake: FakeHip) -> None:
     with pytest.raises(DeviceError) as e:
         DriverModule(b"another", gpu(0, "hip"))
     assert e.value.message == (
-        "hip: hipModuleLoadDataEx failed with hipErrorInvalidImage (device kernel image is invalid) for 7 bytes "
+        "hip: hipModuleLoadDataEx failed with hipErrorInvalidImage (device kernel image is invalid) for 7 "
+        "bytes "
         "of code on gfx942"
     )
     with pytest.raises(DeviceError) as e:
         scale(fake).module.function("nothing")
     assert e.value.message == (
-        "hip: hipModuleGetFunction failed with hipErrorNotFound (named symbol not found) for a kernel 'nothing'"
+        "hip: hipModuleGetFunction failed with hipErrorNotFound (named symbol not found) for a kernel "
+        "'nothing'"
     )
 
 
@@ -152,7 +157,8 @@ def test_out_of_memory_says_how_much_there_is(fake: FakeHip) -> None:
     with pytest.raises(OutOfMemoryError) as e:
         gpu(0, "hip").pool.alloc(200 * MIB)
     assert e.value.message == (
-        "hip: hipMalloc failed for 200.0 MiB: 156.0 MiB of 256.0 MiB are free and tensors of this process hold "
+        "hip: hipMalloc failed for 200.0 MiB: 156.0 MiB of 256.0 MiB are free and tensors of this process "
+        "hold "
         "100.0 MiB; let go of tensors or use smaller ones"
     )
     assert held.size == 100 * MIB
@@ -174,7 +180,8 @@ def test_a_device_knows_what_it_is(fake: FakeHip) -> None:
     with pytest.raises(DeviceError) as e:
         Gpu(0, "hip")
     assert e.value.message == (
-        "hip: hipGetDeviceProperties says that hip:0 is a b'?', expected a name such as gfx942; this ROCm lays "
+        "hip: hipGetDeviceProperties says that hip:0 is a b'?', expected a name such as gfx942; this ROCm "
+        "lays "
         "properties out otherwise than ROCm 6 and 7 do"
     )
 
@@ -200,7 +207,8 @@ def test_launches_and_graphs(fake: FakeHip, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DeviceError) as e:
         launcher.run([a.ptr, b.ptr])
     assert e.value.message.startswith(
-        "hip: hipModuleLaunchKernel failed with hipErrorLaunchFailure (unspecified launch failure) for kernel "
+        "hip: hipModuleLaunchKernel failed with hipErrorLaunchFailure (unspecified launch failure) for "
+        "kernel "
         "'scale', launch 2 of 2: grid (3, 2, 1), 256 threads, 100 bytes of shared memory; a kernel failed"
     )
     monkeypatch.setattr(replay, "FEWEST", 2)
@@ -218,7 +226,8 @@ def test_a_kernel_needs_no_leave_for_shared_memory(fake: FakeHip) -> None:
     with pytest.raises(DeviceError) as e:
         f.module.function("scale", 65_536)
     assert e.value.message == (
-        "hip: kernel 'scale' needs 65600 bytes of shared memory, but a block on hip:0 (Fake MI300X) has 65536; "
+        "hip: kernel 'scale' needs 65600 bytes of shared memory, but a block on hip:0 (Fake MI300X) has "
+        "65536; "
         "use smaller tiles or fewer stages"
     )
 

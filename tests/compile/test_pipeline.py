@@ -1,4 +1,6 @@
-"""One pipeline: every pass of every level is a line, runs once, is verified, recorded and can be stopped at."""
+"""One pipeline: every pass of every level is a line, runs once, is verified, recorded and can be stopped
+at.
+"""
 
 from __future__ import annotations
 
@@ -217,9 +219,11 @@ def file(tmp_path: Path) -> str:
     ("target", "stop", "has"),
     [
         ("cpu", "decompose", "exp"), ("cpu", "sink", "tessera.graph"), ("cpu", "fuse", "schedule."),
-        ("cpu", "lower_contraction", "tile."), ("cpu", "target", "define"), ("hip:gfx942", "collapse_axes", "schedule."),
+        ("cpu", "lower_contraction", "tile."), ("cpu", "target", "define"),
+        ("hip:gfx942", "collapse_axes", "schedule."),
         ("cuda:sm_90", "specialize", "schedule."), ("cuda:sm_90", "split_kernels", "schedule."),
-        ("cuda:sm_90", "lower_rows", "tile."), ("cuda:sm_90", "emit", "@triton.jit"), ("numpy", "hoist", "tessera.graph"),
+        ("cuda:sm_90", "lower_rows", "tile."), ("cuda:sm_90", "emit", "@triton.jit"),
+        ("numpy", "hoist", "tessera.graph"),
     ],
 )  # fmt: skip
 def test_the_command_line_stops_at_a_pass(
@@ -267,7 +271,8 @@ def test_every_level_is_verified_after_every_pass(
     checked: dict[str, int] = {}
     monkeypatch.setattr(driver.Driver, "verify", verify)
     for name, level in (
-        ("verify_graph", GRAPH), ("_verify_schedule", SCHEDULE), ("_verify_tile", TILE), ("_verify_shares", TARGET),
+        ("verify_graph", GRAPH), ("_verify_schedule", SCHEDULE), ("_verify_tile", TILE),
+        ("_verify_shares", TARGET),
     ):  # fmt: skip
         counted(name, level)
     assert ts.jit(block, target=target).lower(*arguments()).target
@@ -316,7 +321,9 @@ def test_a_pass_that_breaks_the_ir_is_caught_at_once(
 
 
 def test_steps_that_share_launches_are_verified() -> None:
-    """Products in one launch, a product with its vector, an update in place, attention in columns of others."""
+    """Products in one launch, a product with its vector, an update in place, attention in columns of
+    others.
+    """
     from tests.golden.programs import PROGRAMS
 
     for name in list(PROGRAMS)[::9]:

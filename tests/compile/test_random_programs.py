@@ -1,6 +1,7 @@
 """Random whole programs: graph, schedule, tile and machine code agree, on any number of threads.
 
-2,000 programs run in `make test-deep`, 200 of them (those that seeded faults need) in `make test`; TESSERA_RANDOM_PROGRAMS=20000 makes it that many.  A seed that once failed
+2,000 programs run in `make test-deep`, 200 of them (those that seeded faults need) in `make test`;
+TESSERA_RANDOM_PROGRAMS=20000 makes it that many.  A seed that once failed
 stays in random_programs.txt; seeds mean other programs when the generator changes, so what was wrong then
 has a test of its own below.
 """

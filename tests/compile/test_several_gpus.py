@@ -141,7 +141,8 @@ def test_a_tensor_from_elsewhere_must_lie_there(fake: FakeCuda) -> None:
         f(ts.tensor(normal(3)).to(kind))
     name = fake_name(fake)
     assert e.value.message == (
-        f"<lambda>: it runs on {kind}:0 ({name}) but uses a tensor float32[100] on {kind}:1 ({name}); move it "
+        f"<lambda>: it runs on {kind}:0 ({name}) but uses a tensor float32[100] on {kind}:1 ({name}); move "
+        f"it "
         f"with x.to('{kind}:0')"
     )
     assert str(f(ts.tensor(normal(3)).to(f"{kind}:1"))[1].device) == f"{kind}:1"
@@ -175,7 +176,8 @@ def test_each_device_has_its_own_memory(fake: FakeCuda) -> None:
     with pytest.raises(OutOfMemoryError) as e:
         one.pool.alloc(100 * MIB)
     assert e.value.message == (
-        f"{kind}: {function} failed for 100.0 MiB: 56.0 MiB of 256.0 MiB are free and tensors of this process "
+        f"{kind}: {function} failed for 100.0 MiB: 56.0 MiB of 256.0 MiB are free and tensors of this "
+        f"process "
         "hold 200.0 MiB; let go of tensors or use smaller ones"
     )
 
@@ -204,12 +206,14 @@ def test_a_copy_that_fails_names_both_devices(fake: FakeCuda) -> None:
     with pytest.raises(DeviceError) as e:
         x.to(two)
     assert e.value.message == (
-        f"{one.kind}: {fake.api.name('cuMemcpyPeerAsync')} failed with {two.driver.describe(1)} from {one} to {two}"
+        f"{one.kind}: {fake.api.name('cuMemcpyPeerAsync')} failed with {two.driver.describe(1)} from {one} "
+        f"to {two}"
     )
     with LaunchGraph.capture(two.stream), pytest.raises(DeviceError) as e:
         x.to(two)
     assert e.value.message == (
-        f"{one.kind}: memory of another device cannot be copied while the main stream of {two} is captured; copy "
+        f"{one.kind}: memory of another device cannot be copied while the main stream of {two} is captured; "
+        f"copy "
         "before or after"
     )
 

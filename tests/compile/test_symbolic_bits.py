@@ -133,7 +133,9 @@ def test_convolutions_and_gradients_have_the_same_bits_whatever_sizes_have_names
 
 
 def test_only_convolutions_are_primitives_with_another_order_than_their_definition():
-    """An op that is decomposed where it is no primitive must be asked at the sizes of a call: these are tried above."""
+    """An op that is decomposed where it is no primitive must be asked at the sizes of a call: these are
+    tried above.
+    """
     both = {o.name for o in REGISTRY.values() if o.call in PRIMITIVES and o.decompose is not None}
     assert both == {"conv", "conv_weights", "conv_input"}
 

@@ -120,7 +120,8 @@ def test_an_order_that_is_known_is_right(a, b, env):
     ("size", "text"),
     [
         (2 * S + 1, "2*S + 1"), (S - 1, "S - 1"), (B * S * 4, "4*B*S"), (S * S, "S**2"),
-        (1 - S, "-S + 1"), (S // 2, "(S) // (2)"), (larger(S, 8), "max(S, 8)"), ((S + 3) % 4, "(S + 3) % (4)"),
+        (1 - S, "-S + 1"), (S // 2, "(S) // (2)"), (larger(S, 8), "max(S, 8)"),
+        ((S + 3) % 4, "(S + 3) % (4)"),
     ],
 )  # fmt: skip
 def test_text(size, text):

@@ -32,10 +32,13 @@ def test_an_empty_environment_gives_the_defaults():
 @pytest.mark.parametrize(
     ("name", "text", "want"),
     [
-        ("cache_dir", "/tmp/x", Path("/tmp/x")), ("cache_limit", "0", 0), ("threads", "3", 3), ("threads", "", 0), ("memory", "12", 12),
-        ("numerics", "strict", "strict"), ("target", "numpy", "numpy"), ("log", "debug", "debug"), ("verify", "1", True),
+        ("cache_dir", "/tmp/x", Path("/tmp/x")), ("cache_limit", "0", 0), ("threads", "3", 3),
+        ("threads", "", 0), ("memory", "12", 12),
+        ("numerics", "strict", "strict"), ("target", "numpy", "numpy"), ("log", "debug", "debug"),
+        ("verify", "1", True),
         ("verify", "ON", True), ("verify", "false", False), ("verify", "", False), ("cpu_devices", "4", 4),
-        ("strict", "", False), ("strict", "1", True), ("matrix_units", "", True), ("matrix_units", "off", False),
+        ("strict", "", False), ("strict", "1", True), ("matrix_units", "", True),
+        ("matrix_units", "off", False),
     ],
 )  # fmt: skip
 def test_a_variable_sets_its_field(name, text, want):
@@ -63,8 +66,10 @@ def test_a_wrong_value_says_what_it_may_be(name, text, message):
 def test_every_field_is_read_from_a_variable():
     """Reading under an environment that sets all of them changes every field."""
     values = {
-        "cache_dir": "/elsewhere", "cache_limit": "5", "threads": "7", "memory": "9", "target": "numpy", "numerics": "fast", "log": "info", "verify": "1",
-        "strict": "1", "cpu_devices": "2", "matrix_units": "0", "checked": "1", "watchdog": "7", "update_golden": "1",
+        "cache_dir": "/elsewhere", "cache_limit": "5", "threads": "7", "memory": "9", "target": "numpy",
+        "numerics": "fast", "log": "info", "verify": "1",
+        "strict": "1", "cpu_devices": "2", "matrix_units": "0", "checked": "1", "watchdog": "7",
+        "update_golden": "1",
         "gather_limit": "3",
     }  # fmt: skip
     assert set(values) == {f.name for f in fields(Flags)}
@@ -107,7 +112,7 @@ def test_a_wrong_choice_is_refused_by_override_too():
 
 def test_a_wrong_variable_does_not_break_the_import():
     env = {**os.environ, "TESSERA_THREADS": "many"}
-    code = "import tessera, tessera.core.flags as f\ntry: f.flags()\nexcept f.FlagError as e: print(e.message)"
+    code = "import tessera, tessera.core.flags as f\ntry: f.flags()\nexcept f.FlagError as e: print(e.message)"  # noqa: E501
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )

@@ -27,7 +27,8 @@ def f(x: Any) -> Any:
     [
         (lambda: ts.jit(f, target="numpy"), "<jit f(x): not compiled yet, for numpy, deterministic>"),
         (lambda: ts.trace(f, X), "<graph f(f32[3,4]) -> f32[3,3]: 3 nodes>"),
-        (lambda: ts.optim.adam(1e-3), "<optimiser adam: state = init(params); params, state = update(grads, state, params)>"),
+        (lambda: ts.optim.adam(1e-3),
+        "<optimiser adam: state = init(params); params, state = update(grads, state, params)>"),
         (lambda: ts.tree.structure({"a": X, "b": (X, X)}), "Structure({'a': *, 'b': (*, *)})"),
         (lambda: ts.jit(f, target="numpy").lower(X), "<lowered f: 3 nodes, each run by its reference>"),
     ],
@@ -52,7 +53,8 @@ def test_reprs_of_what_ran() -> None:
     assert "kernels; .graph .schedule .tile .target .memory>" in repr(g.lower(X))
 
 
-@pytest.mark.parametrize("shown", [X, ts.jit(f), ts, op, ts.nn, ts.optim], ids=["tensor", "jit", "ts", "op", "nn", "optim"])  # fmt: skip
+@pytest.mark.parametrize("shown", [X, ts.jit(f), ts, op, ts.nn, ts.optim],
+    ids=["tensor", "jit", "ts", "op", "nn", "optim"])  # fmt: skip
 def test_dir_shows_public_names_only(shown: Any) -> None:
     names = [n for n in dir(shown) if not n.startswith("__")]
     assert names
@@ -77,7 +79,8 @@ def test_what_is_loaded_late_is_in_dir() -> None:
 
 def test_help_shows_the_call_parameters_axes_dtypes_and_an_example() -> None:
     text = pydoc.plain(pydoc.render_doc(op.softmax))
-    for part in ("op.softmax(x, axis=-1)", "Parameters:", "x: ArrayLike", "Shapes:", "Dtypes:", "Example:", "op.softmax(ts.ones("):  # fmt: skip
+    for part in ("op.softmax(x, axis=-1)", "Parameters:", "x: ArrayLike", "Shapes:", "Dtypes:", "Example:",
+        "op.softmax(ts.ones("):  # fmt: skip
         assert part in text, text
     assert "Also called:" in op.layernorm.__doc__
     assert "layer_norm" in op.layernorm.__doc__

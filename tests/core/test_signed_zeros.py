@@ -1,4 +1,6 @@
-"""Zeros of both signs and NaN in running and scattered extremes, and in pools: eager, jitted and every target have the same bits."""
+"""Zeros of both signs and NaN in running and scattered extremes, and in pools: eager, jitted and every
+target have the same bits.
+"""
 
 from __future__ import annotations
 

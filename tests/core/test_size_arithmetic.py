@@ -55,11 +55,18 @@ def test_a_symbolic_size_is_a_scalar(name, size):
 @pytest.mark.parametrize(
     ("f", "text"),
     [
-        (lambda n: float(n), "size N is symbolic and has no number while tracing; write 1.0 * n for a scalar, functions of ops for those of math (op.sqrt(n)), or give the axis a number in the annotation"),
-        (lambda n: math.sqrt(n), "size N is symbolic and has no number while tracing; write 1.0 * n for a scalar, functions of ops for those of math (op.sqrt(n)), or give the axis a number in the annotation"),
-        (lambda n: np.sqrt(n), "numpy.sqrt: size N is symbolic and has no number while tracing; use op.sqrt instead"),
-        (lambda n: n > 3, "whether N > 3 is not known while tracing; use max(a, b) or min(a, b), or give the axis a number"),
-        (lambda n: n > "a", "size N cannot be compared with str by an operator; use op.lt, op.gt and their kin"),
+        (lambda n: float(n), "size N is symbolic and has no number while tracing; write 1.0 * n for a "
+                             "scalar, functions of ops for those of math (op.sqrt(n)), or give the axis a "
+                             "number in the annotation"),
+        (lambda n: math.sqrt(n), "size N is symbolic and has no number while tracing; write 1.0 * n for a "
+                                 "scalar, functions of ops for those of math (op.sqrt(n)), or give the axis "
+                                 "a number in the annotation"),
+        (lambda n: np.sqrt(n), "numpy.sqrt: size N is symbolic and has no number while tracing; use op.sqrt "
+                               "instead"),
+        (lambda n: n > 3, "whether N > 3 is not known while tracing; use max(a, b) or min(a, b), or give "
+                          "the axis a number"),
+        (lambda n: n > "a", "size N cannot be compared with str by an operator; use op.lt, op.gt and their "
+                            "kin"),
         (lambda n: n // 0, "size N is divided by 0"),
         (lambda n: n % 0, "size N is divided by 0"),
         (lambda n: n**100, "size N to the power 100 is too large; powers go up to 64"),
@@ -102,19 +109,28 @@ def test_arithmetic_of_numbers_is_python_s_in_jit_too(name, dtype):
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: Tensor["2**3000000"], AnnotationError, "'2**3000000': size 2 to the power 3000000 is too large; powers go up to 64"),
-        (lambda: Tensor["B**3000000", 2], AnnotationError, "'B**3000000': size B to the power 3000000 is too large; powers go up to 64"),
+        (lambda: Tensor["2**3000000"], AnnotationError,
+        "'2**3000000': size 2 to the power 3000000 is too large; powers go up to 64"),
+        (lambda: Tensor["B**3000000", 2], AnnotationError,
+        "'B**3000000': size B to the power 3000000 is too large; powers go up to 64"),
         (lambda: Tensor["B//0"], AnnotationError, "'B//0': size B is divided by 0"),
         (lambda: Tensor["B%0"], AnnotationError, "'B%0': size B is divided by 0"),
         (lambda: Tensor["4//0"], AnnotationError, "'4//0': size 4 is divided by 0"),
         (lambda: Tensor["10**30"], AnnotationError, "Tensor[...]: a size of 100 bits is beyond 2**63 - 1"),
         (lambda: Tensor[2**63], AnnotationError, "Tensor[...]: a size of 64 bits is beyond 2**63 - 1"),
-        (lambda: Tensor[(1,) * 70], ShapeError, "Tensor[...]: 70 axes are more than the 64 that a tensor can have"),
-        (lambda: op.zeros((1,) * 70), ShapeError, "zeros: 70 axes are more than the 64 that a tensor can have"),
-        (lambda: op.expand_dims(op.zeros((1,) * 64), 0), ShapeError, "reshape: 65 axes are more than the 64 that a tensor can have"),
-        (lambda: op.zeros(2**70), ShapeError, f"zeros: shape ({2**70},) has 1.18e+21 elements, more than the 2**63 - 1 that an index reaches"),
-        (lambda: op.broadcast_to(op.ones((5,)), (2**62, 5)), ShapeError, f"broadcast_to: shape ({2**62}, 5) has 2.31e+19 elements, more than the 2**63 - 1 that an index reaches"),
-        (lambda: op.zeros(1 << 5000), ShapeError, "zeros: a size of 5001 bits is more than an index of 64 bits reaches"),
+        (lambda: Tensor[(1,) * 70], ShapeError,
+        "Tensor[...]: 70 axes are more than the 64 that a tensor can have"),
+        (lambda: op.zeros((1,) * 70), ShapeError,
+        "zeros: 70 axes are more than the 64 that a tensor can have"),
+        (lambda: op.expand_dims(op.zeros((1,) * 64), 0), ShapeError,
+        "reshape: 65 axes are more than the 64 that a tensor can have"),
+        (lambda: op.zeros(2**70), ShapeError,
+        f"zeros: shape ({2**70},) has 1.18e+21 elements, more than the 2**63 - 1 that an index reaches"),
+        (lambda: op.broadcast_to(op.ones((5,)), (2**62, 5)), ShapeError,
+        f"broadcast_to: shape ({2**62}, 5) has 2.31e+19 elements, more than the 2**63 - 1 that an index "
+        f"reaches"),
+        (lambda: op.zeros(1 << 5000), ShapeError,
+        "zeros: a size of 5001 bits is more than an index of 64 bits reaches"),
         (lambda: op.zeros("3"), OperandError, "zeros: the shape is str '3', expected sizes"),
     ],
 )  # fmt: skip

@@ -263,7 +263,8 @@ WRONG = {
     "Loader: rank is 2 of 2 ranks, expected 0 to 1": {"rank": 2, "ranks": 2},
     "Loader: a batch of 4 samples cannot be shared by 3 ranks; choose a multiple": {"ranks": 3},
     "Loader: there are 3 samples, fewer than a batch of 4; choose a smaller one": {"n": 3},
-    "Loader: drop_last=False leaves a batch that ranks cannot share; use drop_last=True": {"ranks": 2, "drop_last": False},
+    "Loader: drop_last=False leaves a batch that ranks cannot share; use drop_last=True": {"ranks": 2,
+    "drop_last": False},
     "data: the key is int 3, expected u32[2]; make one with ts.key(seed)": {"key": 3},
     "Loader: collate acts on samples, and arrays have batches as they are": {"collate": list},
 }  # fmt: skip

@@ -1,4 +1,6 @@
-"""Bundles: what a file holds, that it is the same bytes every time, and that it runs with the bits of the function."""
+"""Bundles: what a file holds, that it is the same bytes every time, and that it runs with the bits of the
+function.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ def counted(x: Any) -> Any:
 TOKENS = ts.tensor(np.arange(8, dtype=np.int32))
 PROGRAMS = {
     "mlp": (mlp, (normal(4, 16),)), "cnn": (cnn, (normal(2, 3, 16, 16),)),
-    "spectrum": (spectrum, (normal(16, 16),)), "greedy": (greedy, (TOKENS,)), "several": (several, (normal(100),)),
+    "spectrum": (spectrum, (normal(16, 16),)), "greedy": (greedy, (TOKENS,)),
+    "several": (several, (normal(100),)),
 }  # fmt: skip
 
 
@@ -108,7 +111,8 @@ ts.bundle.save(f, sys.argv[1], ts.zeros((5, 12)), targets=["cpu:x86-64-v3", "cpu
 ELSEWHERE: list[tuple[str, int, dict[str, str]]] = [
     ("one", 0o022, {"PYTHONHASHSEED": "1", "TZ": "UTC", "LC_ALL": "C"}),
     ("two/much deeper", 0o077, {
-        "PYTHONHASHSEED": "4242", "TZ": "Asia/Kathmandu", "LC_ALL": "C.UTF-8", "HOME": "/nowhere", "USER": "other",
+        "PYTHONHASHSEED": "4242", "TZ": "Asia/Kathmandu", "LC_ALL": "C.UTF-8", "HOME": "/nowhere",
+        "USER": "other",
         "TESSERA_THREADS": "3", "HOSTNAME": "other", "SOURCE_DATE_EPOCH": "1",
     }),
 ]  # fmt: skip
@@ -125,7 +129,8 @@ def test_a_bundle_is_the_same_bytes_from_every_folder_and_environment(tmp_path: 
             os.utime(folder / "program.py", (1e9, 1e9))
         given = {**env, "TESSERA_CACHE_DIR": str(folder / "cache"), "PATH": "/usr/bin:/bin"}
         subprocess.run(
-            [sys.executable, str(folder / "program.py"), str(folder / "f.tess")], check=True, cwd=folder, umask=mask,
+            [sys.executable, str(folder / "program.py"), str(folder / "f.tess")], check=True, cwd=folder,
+            umask=mask,
             env={**given, "PYTHONPATH": str(Path(ts.__file__).parent.parent)},
         )  # fmt: skip
         made.append((folder / "f.tess").read_bytes())
@@ -152,7 +157,9 @@ def test_a_bundle_asks_nothing_of_the_machine_that_makes_it(
 
 
 def test_tuned_nests_are_part_of_a_bundle(tmp_path: Path):
-    """Nests of a file, tuned elsewhere, are those of the kernels; results stay, the count is in the manifest."""
+    """Nests of a file, tuned elsewhere, are those of the kernels; results stay, the count is in the
+    manifest.
+    """
     x = normal(64, 16)
     rows = []
     for p in PROCESSORS.values():

@@ -1,4 +1,6 @@
-"""Bundles for aarch64, made on any machine, run by qemu-user with the bits of the run that is recorded here."""
+"""Bundles for aarch64, made on any machine, run by qemu-user with the bits of the run that is recorded
+here.
+"""
 
 from __future__ import annotations
 

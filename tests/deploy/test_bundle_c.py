@@ -1,4 +1,6 @@
-"""The C runtime: a C program runs bundles with the bits of Python's run, built in several ways, on several threads."""
+"""The C runtime: a C program runs bundles with the bits of Python's run, built in several ways, on
+several threads.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +152,9 @@ def cell(p: Any, h: Any, x: Any) -> Any:
 
 
 def sampler(p: Any, h: Any, key: Any, temperature: Any) -> Any:
-    """At most 20 tokens of a recurrent model, drawn, or the best where the temperature is 0; token 0 ends it."""
+    """At most 20 tokens of a recurrent model, drawn, or the best where the temperature is 0; token 0 ends
+    it.
+    """
 
     def step(s: Any) -> Any:
         i, h, token, out = s
@@ -368,9 +372,11 @@ def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
         "7 operator: the matrix is not 3 by 2",
         "1 tess_set_numerics: 'quick', expected fast, deterministic or strict",
         "1 tess_set_numerics: '', expected fast, deterministic or strict",
-        "11 views: it has numerics 'deterministic', but tess_set_numerics asks for 'strict'; build the bundle under "
+        "11 views: it has numerics 'deterministic', but tess_set_numerics asks for 'strict'; build the "
+        "bundle under "
         'ts.numerics("strict"), or ask for less',
-        "11 operator: a C compiler may round its sums in other ways on other processors, which numerics 'strict' refuse; "
+        "11 operator: a C compiler may round its sums in other ways on other processors, which numerics "
+        "'strict' refuse; "
         "ask for 'deterministic' with tess_set_numerics",
     ]
 

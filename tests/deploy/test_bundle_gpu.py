@@ -1,4 +1,6 @@
-"""Code for GPUs in bundles: it is loaded and run from Python and from C, through drivers that stand in for a device."""
+"""Code for GPUs in bundles: it is loaded and run from Python and from C, through drivers that stand in
+for a device.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +157,8 @@ def hand_made(target: str = "cuda:sm_90") -> tuple[DevicePlan, bytes, list[Any]]
         PlannedLaunch("add_1", 1, 1, 64, 60000, False,
                (CellPointer(arena, 0), CellPointer(data, 0), CellPointer(arena, 256), count)),
         PlannedLaunch("boxed_2", 2, 1, 64, 0, False, (box, *shape, CellPointer(first, 0))),
-        PlannedLaunch("hungry_3", 3, 1, 32, 0, True, (CellPointer(first, 0), CellPointer(second, 128), count)),
+        PlannedLaunch("hungry_3", 3, 1, 32, 0, True,
+        (CellPointer(first, 0), CellPointer(second, 128), count)),
     )  # fmt: skip
     names = ("scale", "add", "boxed", "hungry")
     plan = DevicePlan(
@@ -240,7 +243,9 @@ def test_c_runs_launches_through_the_driver(programs: Path, tmp_path: Path):
 
 
 def fail_in_turn(programs: Path, tmp_path: Path, program: str, every: int) -> int:
-    """Let every so manieth call of the driver fail; count the runs that ended with its error and left nothing."""
+    """Let every so manieth call of the driver fail; count the runs that ended with its error and left
+    nothing.
+    """
     plan, data, tensors = hand_made()
     write_hand_made(tmp_path / "f.tess", plan, data)
     record(tmp_path / "record", tensors)

@@ -1,4 +1,6 @@
-"""Linking for processors that are not here: every reference, decoded by the manual of the processor, reaches its target."""
+"""Linking for processors that are not here: every reference, decoded by the manual of the processor,
+reaches its target.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sorts in C: every dtype, ties, NaN and zeros, views, symbolic sizes and loops have the bits of Python's results."""
+"""Sorts in C: every dtype, ties, NaN and zeros, views, symbolic sizes and loops have the bits of Python's
+results.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ pytestmark = pytest.mark.skipif(
 )
 RNG = np.random.default_rng(12)
 DTYPES = [
-    ts.bool_, ts.i8, ts.i16, ts.i32, ts.i64, ts.u8, ts.u16, ts.u32, ts.u64, ts.f8e4m3, ts.f8e5m2, ts.f16, ts.bf16,
+    ts.bool_, ts.i8, ts.i16, ts.i32, ts.i64, ts.u8, ts.u16, ts.u32, ts.u64, ts.f8e4m3, ts.f8e5m2, ts.f16,
+    ts.bf16,
     ts.f32, ts.f64,
 ]  # fmt: skip
 

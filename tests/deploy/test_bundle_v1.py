@@ -1,4 +1,6 @@
-"""Bundles of format version 1 that were written once are read and run by every later version, with their bits."""
+"""Bundles of format version 1 that were written once are read and run by every later version, with their
+bits.
+"""
 
 from __future__ import annotations
 

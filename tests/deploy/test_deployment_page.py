@@ -1,4 +1,6 @@
-"""The programs of the deployment guide: C, C++, Go and Rust as the page has them, built and run on its bundle."""
+"""The programs of the deployment guide: C, C++, Go and Rust as the page has them, built and run on its
+bundle.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def test_cpp(folder: Path):
     whole = f"#include <cstdio>\n{head}\nint main() {{\n{body}"
     whole += 'std::printf("%f\\n", static_cast<float *>(y.data())[0]);\nreturn 0;\n}\n'
     (folder / "page" / "program.cpp").write_text(whole)
-    run(folder, "g++", "-std=c++17", "-I.", "page/program.cpp", runtime(folder), "-pthread", "-o", "in_cpp")  # fmt: skip
+    run(folder, "g++", "-std=c++17", "-I.", "page/program.cpp", runtime(folder), "-pthread", "-o",
+        "in_cpp")  # fmt: skip
     assert run(folder, "./in_cpp") == "0.333333\n"
 
 
@@ -93,7 +96,8 @@ def test_go(folder: Path, tmp_path: Path):
     (tmp_path / "main.go").write_text(program)
     (tmp_path / "go.mod").write_text("module forward\n\ngo 1.16\n")
     kept = str(tmp_path / "built")
-    run(tmp_path, "go", "build", "-o", "in_go", ".", CGO_ENABLED="1", GOCACHE=kept, GOFLAGS="-mod=mod")  # fmt: skip
+    run(tmp_path, "go", "build", "-o", "in_go", ".", CGO_ENABLED="1", GOCACHE=kept,
+        GOFLAGS="-mod=mod")  # fmt: skip
     assert run(tmp_path, "./in_go") == "0.33333334\n"
 
 

@@ -57,12 +57,16 @@ def operators() -> dict[str, Any]:
     column = matrix(5, 1)[:, 0] + np.array([9, 0, 0, 0, 0])
     wheel = np.array([[column[(i - j) % 5] for j in range(5)] for i in range(5)])
     return {
-        "dense": (dense_a, a), "tall": (op.dense(t(tall)), tall), "kronecker": (op.kronecker(dense_a, dense_b), np.kron(a, b)),
-        "compose": (op.compose(dense_a, op.adjoint(dense_c)), a @ c.T), "sum": (dense_a + 2.0 * dense_c, a + 2 * c),
-        "direct_sum": (op.direct_sum(dense_a, dense_b), np.block([[a, np.zeros((3, 4))], [np.zeros((4, 3)), b]])),
+        "dense": (dense_a, a), "tall": (op.dense(t(tall)), tall),
+        "kronecker": (op.kronecker(dense_a, dense_b), np.kron(a, b)),
+        "compose": (op.compose(dense_a, op.adjoint(dense_c)), a @ c.T),
+        "sum": (dense_a + 2.0 * dense_c, a + 2 * c),
+        "direct_sum": (op.direct_sum(dense_a, dense_b),
+        np.block([[a, np.zeros((3, 4))], [np.zeros((4, 3)), b]])),
         "inverse": (op.inverse(dense_a), np.linalg.inv(a)),
         "resolvent": (op.resolvent(dense_a, 9.5), np.linalg.inv(9.5 * np.eye(3) - a)),
-        "diag": (op.diag(t(d)), np.diag(d)), "fft": (op.fft(6, dtype="c128"), fourier), "circulant": (op.circulant(t(column)), wheel),
+        "diag": (op.diag(t(d)), np.diag(d)), "fft": (op.fft(6, dtype="c128"), fourier),
+        "circulant": (op.circulant(t(column)), wheel),
         "nested": (
             op.kronecker(op.compose(dense_a, op.inverse(dense_c)), op.diag(t(d)) + dense_b),
             np.kron(a @ np.linalg.inv(c), np.diag(d) + b),
@@ -78,7 +82,8 @@ def test_applying_and_solving_agree_with_numpy(library: Any, name: str):
     a, whole = OPERATORS[name]
     g = og.OperatorGraph(a)
     rows, columns = ctypes.c_int64(), ctypes.c_int64()
-    assert library.tess_graph_validate(ctypes.byref(g.desc), ctypes.byref(rows), ctypes.byref(columns)) == 0  # fmt: skip
+    assert library.tess_graph_validate(ctypes.byref(g.desc), ctypes.byref(rows),
+        ctypes.byref(columns)) == 0  # fmt: skip
     assert (rows.value, columns.value) == whole.shape
     dtype = np.complex128 if np.iscomplexobj(whole) else np.float64
     for x in (matrix(whole.shape[1], 1, dtype)[:, 0], matrix(whole.shape[1], 3, dtype)):
@@ -101,7 +106,8 @@ def test_structure_is_kept():
     kinds = og.OperatorGraph(OPERATORS["resolvent"][0]).kinds
     assert og.INVERSE in kinds
     assert og.SUM in kinds
-    sizes = {og.TessTensorDesc: 168, og.TessOperatorDesc: 544, og.TessOperatorNode: 40, og.TessOperatorGraph: 48}  # fmt: skip
+    sizes = {og.TessTensorDesc: 168, og.TessOperatorDesc: 544, og.TessOperatorNode: 40,
+        og.TessOperatorGraph: 48}  # fmt: skip
     assert {t: ctypes.sizeof(t) for t in sizes} == sizes
 
 
@@ -183,7 +189,8 @@ def damage(library: Any, seeds: range) -> int:
         a, whole = OPERATORS[name]
         g = og.OperatorGraph(a)
         x, y = np.ones(whole.shape[1]), np.zeros(whole.shape[0])
-        parts = [g.desc, g.leaves[r.randrange(len(g.leaves))], g.nodes[r.randrange(len(g.nodes))], og.tensor(x)]  # fmt: skip
+        parts = [g.desc, g.leaves[r.randrange(len(g.leaves))], g.nodes[r.randrange(len(g.nodes))],
+            og.tensor(x)]  # fmt: skip
         which = r.randrange(4)
         raw = bytearray(bytes(parts[which]))
         pointers = {0: range(24, 48), 1: (), 2: (), 3: range(160, 168)}[which]
@@ -198,7 +205,8 @@ def damage(library: Any, seeds: range) -> int:
             raw[at] ^= 1 << r.randrange(8)
         ctypes.memmove(ctypes.addressof(parts[which]), bytes(raw), len(raw))
         given = parts[3] if which == 3 else og.tensor(x)
-        status = library.tess_graph_apply(ctypes.byref(g.desc), ctypes.byref(given), ctypes.byref(og.tensor(y)))  # fmt: skip
+        status = library.tess_graph_apply(ctypes.byref(g.desc), ctypes.byref(given),
+            ctypes.byref(og.tensor(y)))  # fmt: skip
         assert 0 <= status <= 10
         assert status == 0 or library.tess_last_error()
         taken += status == 0

@@ -71,7 +71,8 @@ def program(calls: Sequence[tsol.OpCall]) -> str:
         "static std::ifstream file;",
         "template <class T> static Tensor in() {",
         "  int64_t rank = 0, shape[8];",
-        "  file.read(reinterpret_cast<char *>(&rank), 8), file.read(reinterpret_cast<char *>(shape), 8 * rank);",
+        "  file.read(reinterpret_cast<char *>(&rank), 8), file.read(reinterpret_cast<char *>(shape), 8 * "
+        "rank);",
         "  Tensor x = Tensor::empty(detail::dtype_of<T>::code, std::vector<int64_t>(shape, shape + rank));",
         "  file.read(static_cast<char *>(x.data()), static_cast<std::streamsize>(x.bytes()));",
         "  return x;",
@@ -80,10 +81,12 @@ def program(calls: Sequence[tsol.OpCall]) -> str:
         "static void same(const char *key, const Result &made) {",
         "  const Tensor &x = made;",
         "  int64_t rank = 0, shape[8];",
-        "  file.read(reinterpret_cast<char *>(&rank), 8), file.read(reinterpret_cast<char *>(shape), 8 * rank);",
+        "  file.read(reinterpret_cast<char *>(&rank), 8), file.read(reinterpret_cast<char *>(shape), 8 * "
+        "rank);",
         "  std::vector<char> want(x.bytes());",
         "  file.read(want.data(), static_cast<std::streamsize>(want.size()));",
-        "  bool equal = x.shape() == std::vector<int64_t>(shape, shape + rank) && !std::memcmp(want.data(), x.data(), x.bytes());",
+        "  bool equal = x.shape() == std::vector<int64_t>(shape, shape + rank) && !std::memcmp(want.data(), "
+        "x.data(), x.bytes());",
         '  if (equal) good++; else bad++, std::cout << key << ": OTHER BITS\\n";',
         "}",
         "int main(int, char **argv) try {",

@@ -104,10 +104,13 @@ def other_text(rng: random.Random, data: bytes) -> bytes:
     name = json.dumps(next(n for n in table if n != "__metadata__")).encode()
     return joined(rng.choice([
         text[:-1] + b"," + name + b":" + json.dumps(list(table.values())[-1]).encode() + b"}",  # a name twice
-        text + b" " * rng.randrange(1, 9), b" " + text, text + b"\0", text + text, b"[" + text + b"]", b"", b"{}",
-        b"[" * 10**5, b'{"a":' * 10**5, b'{"a":[' + b"[" * 60 + b"]" * 60 + b"]}", text.replace(b":", b"=", 1),
+        text + b" " * rng.randrange(1, 9), b" " + text, text + b"\0", text + text, b"[" + text + b"]", b"",
+        b"{}",
+        b"[" * 10**5, b'{"a":' * 10**5, b'{"a":[' + b"[" * 60 + b"]" * 60 + b"]}",
+        text.replace(b":", b"=", 1),
         text.replace(b'"', b"'"), text.replace(b"0", b"00", 1), text.replace(b"0", b"NaN", 1),
-        text.replace(b"[", b"[" + b"1," * 3000, 1), text.replace(name, b'"\xff\xfe"'), text.replace(name, b'"\\ud800"'),
+        text.replace(b"[", b"[" + b"1," * 3000, 1), text.replace(name, b'"\xff\xfe"'),
+        text.replace(name, b'"\\ud800"'),
     ]), rest)  # fmt: skip
 
 
@@ -242,12 +245,14 @@ def text_of(tmp_path: Path, table: Any, data: bytes = bytes(4)) -> str:
 
 
 WRONG = {
-    "FILE has 3 bytes, fewer than the 8 that a safetensors file begins with; it is truncated or of another format": b"abc",
-    "FILE states a header of 2314885530818453536 bytes, expected at most 100000000; it is no safetensors file": b" " * 9,
+    "FILE has 3 bytes, fewer than the 8 that a safetensors file begins with; it is truncated or of another "
+    "format": b"abc",
+    "FILE states a header of 2314885530818453536 bytes, expected at most 100000000; it is no safetensors file": b" " * 9,  # noqa: E501
     "FILE states a header of 9 bytes but has 12 bytes in all; it is truncated": b"\x09" + bytes(11),
     "FILE has no JSON header; it is no safetensors file": joined(b"[]", b""),
     "FILE: the header is nested too deep or does not end": joined(b'{"a":{"b":{"c":{}}}}', b""),
-    "FILE: an array in the header is too long; the file is damaged": joined(b'{"a":[' + b"1," * 4000 + b"1]}", b""),
+    "FILE: an array in the header is too long; the file is damaged": joined(b'{"a":[' + b"1," * 4000
+    + b"1]}", b""),
     "FILE: the JSON in it cannot be read: the name 'a' stands twice": joined(b'{"a":{},"a":{}}', b""),
     "FILE: __metadata__ is not a table of strings": {"__metadata__": {"a": 1}},
     "FILE: tensor 'x' is not described by dtype, shape and data_offsets": {"x": {"dtype": "F32"}},
@@ -255,7 +260,7 @@ WRONG = {
     "FILE: the shape of tensor 'x' is [-1]": {"x": described(shape=(-1,))},
     "FILE: the offsets of tensor 'x' are [4, 0]": {"x": described(offsets=(4, 0))},
     "FILE: tensor 'x' of F32[2] has 4 bytes, expected 8.0": {"x": described(shape=(2,))},
-    "FILE: tensor 'x' of F32[4294967296, 4294967296] has 4 bytes, expected far more": {"x": described(shape=(2**32, 2**32))},
+    "FILE: tensor 'x' of F32[4294967296, 4294967296] has 4 bytes, expected far more": {"x": described(shape=(2**32, 2**32))},  # noqa: E501
     "FILE: tensor 'x' of F32[0, 4611686018427387904] has 0 bytes, expected far more": {
         "x": described(shape=(0, 2**62), offsets=(0, 0))
     },
@@ -264,8 +269,9 @@ WRONG = {
     "FILE: tensor 'x' begins at 1, expected 0: it leaves a hole before it; the file is damaged":
         {"x": described("U8", offsets=(1, 2))},
     "FILE has 4 bytes of data, expected 8; it is truncated": {"x": described(shape=(2,), offsets=(0, 8))},
-    "FILE has 4 bytes of data, expected 2; it has more bytes than its tensors": {"x": described("I16", offsets=(0, 2))},
-    "FILE: tensor 'x' is F8_E8M0, which no dtype of Tessera holds; convert it first": {"x": described("F8_E8M0", (4,))},
+    "FILE has 4 bytes of data, expected 2; it has more bytes than its tensors": {"x": described("I16",
+    offsets=(0, 2))},
+    "FILE: tensor 'x' is F8_E8M0, which no dtype of Tessera holds; convert it first": {"x": described("F8_E8M0", (4,))},  # noqa: E501
 }  # fmt: skip
 
 

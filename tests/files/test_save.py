@@ -254,8 +254,10 @@ def test_a_like_that_does_not_fit(tmp_path):
         refuse(path, ok | {"b": 2}),
         refuse(path, [1]),
     ] == [
-        "load: a.0 is f32[2] in FILE, but like has f32[3]; give a like of that type, or load without like and convert",
-        "load: a.0 is f32[2] in FILE, but like has f64[2]; give a like of that type, or load without like and convert",
+        "load: a.0 is f32[2] in FILE, but like has f32[3]; give a like of that type, or load without like "
+        "and convert",
+        "load: a.0 is f32[2] in FILE, but like has f64[2]; give a like of that type, or load without like "
+        "and convert",
         "load: a.0 of like is int, but a tensor in FILE",
         "load: a.1 of like is f32[], but int 3 in FILE",
         f"load: FILE has a.1, which is not in like{advice}",
@@ -280,7 +282,7 @@ def test_a_path_may_have_any_suffix(tmp_path, name, shard_bytes):
 def test_what_cannot_be_saved_is_named(tmp_path):
     path = tmp_path / "a.safetensors"
     for tree, text in (
-        ({"a": [op.gelu]}, r"save: a\.0 is .*expected a tensor, a number, a string, a dtype or None; mark the field static"),
+        ({"a": [op.gelu]}, r"save: a\.0 is .*expected a tensor, a number, a string, a dtype or None; mark the field static"),  # noqa: E501
         ({(1, 2): 3}, r"save: the tree is a dict with the key tuple \(1, 2\), expected a string or a number"),
     ):  # fmt: skip
         with pytest.raises(FileError, match=text):
@@ -440,7 +442,8 @@ print(len(seen))
 
 
 def kills(folder: Path, count: int, shards: str) -> int:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", KILLS, str(folder), str(count), shards], cwd=ROOT,
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", KILLS, str(folder), str(count), shards],
+        cwd=ROOT,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return int(done.stdout)

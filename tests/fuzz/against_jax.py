@@ -80,7 +80,9 @@ def compared(source: str, xs: Sequence[Any]) -> None:
 
 
 def rounding(f: Any, xs: Sequence[Any]) -> float:
-    """How far gradients may lie apart where a program has narrow floats: cotangents are rounded, too, one by one or summed."""
+    """How far gradients may lie apart where a program has narrow floats: cotangents are rounded, too, one
+    by one or summed.
+    """
     narrow = [v.dtype.base for n in ts.trace(f, *xs).nodes for v in n.results if v.dtype.is_narrow]
     return max((8 * float(finfo(d.np).eps) for d in narrow if d.kind == "f"), default=0.0)
 

@@ -24,9 +24,12 @@ MADE: dict[str, Rule] = {
 }
 # Functions that programs call more often than others: what the compiler joins with other ops.
 _OFTEN = (
-    *("matmul", "einsum", "take", "gather", "index", "embedding", "dynamic_slice", "scatter_add", "where", "sum") * 2,
-    *("add", "mul", "reshape", "transpose", "flip", "roll", "pad", "concat", "repeat", "slice_", "broadcast_to") * 3,
-    *("softmax", "layernorm", "cumsum", "sort", "conv", "max_pool", "cast", "attention", "sin", "tanh", "max") * 2,
+    *("matmul", "einsum", "take", "gather", "index", "embedding", "dynamic_slice", "scatter_add", "where",
+    "sum") * 2,
+    *("add", "mul", "reshape", "transpose", "flip", "roll", "pad", "concat", "repeat", "slice_",
+    "broadcast_to") * 3,
+    *("softmax", "layernorm", "cumsum", "sort", "conv", "max_pool", "cast", "attention", "sin", "tanh",
+    "max") * 2,
 )  # fmt: skip
 NAMES = (*MADE, *_OFTEN)
 TRIES = 40

@@ -44,7 +44,9 @@ def arrays(values: Any) -> list[Any]:
 
 
 def same(who: str, got: Sequence[Any], want: Sequence[Any]) -> None:
-    """The same bits; any NaN is as good as another.  The references keep no law of bits: close will do there."""
+    """The same bits; any NaN is as good as another.  The references keep no law of bits: close will do
+    there.
+    """
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         if flags().target == "numpy":
             near(f"{who}: result {i}", a, b, peak_of([a, b]))

@@ -1,7 +1,7 @@
 """Draws a program: one rule of the catalogue after another, on values whose numbers are known.
 
-Each statement is run as it is drawn, on the references of the ops: what Tessera refuses leaves no trace, sizes
-and numbers stay small, and a rule can look at the values that it takes.
+Each statement is run as it is drawn, on the references of the ops: what Tessera refuses leaves no trace,
+sizes and numbers stay small, and a rule can look at the values that it takes.
 """
 
 from __future__ import annotations

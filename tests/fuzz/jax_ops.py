@@ -27,7 +27,8 @@ class Absent(Exception):
 
 
 DTYPES = {
-    "bool_": jnp.bool_, "i4": jnp.int4, "u4": jnp.uint4, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32, "i64": jnp.int64, "u8": jnp.uint8,
+    "bool_": jnp.bool_, "i4": jnp.int4, "u4": jnp.uint4, "i8": jnp.int8, "i16": jnp.int16, "i32": jnp.int32,
+    "i64": jnp.int64, "u8": jnp.uint8,
     "u16": jnp.uint16, "u32": jnp.uint32, "u64": jnp.uint64, "f16": jnp.float16, "bf16": jnp.bfloat16,
     "f8e4m3": jnp.float8_e4m3fn, "f8e5m2": jnp.float8_e5m2,
     "f32": jnp.float32, "f64": jnp.float64, "c64": jnp.complex64, "c128": jnp.complex128,
@@ -44,16 +45,21 @@ def _sign(x: Any) -> Any:
 
 _UNARY = {
     "abs": jnp.abs, "acos": jnp.arccos, "acosh": jnp.arccosh, "asin": jnp.arcsin, "asinh": jnp.arcsinh,
-    "atan": jnp.arctan, "atanh": jnp.arctanh, "bitwise_invert": jnp.invert, "cbrt": jnp.cbrt, "ceil": jnp.ceil,
+    "atan": jnp.arctan, "atanh": jnp.arctanh, "bitwise_invert": jnp.invert, "cbrt": jnp.cbrt,
+    "ceil": jnp.ceil,
     "conj": jnp.conj, "cos": jnp.cos, "cosh": jnp.cosh, "digamma": special.digamma, "gamma": special.gamma,
     "erf": special.erf, "erfc": special.erfc, "erfinv": special.erfinv, "exp": jnp.exp, "exp2": jnp.exp2,
-    "expm1": jnp.expm1, "floor": jnp.floor, "hardsigmoid": jax.nn.hard_sigmoid, "hardswish": jax.nn.hard_swish,
-    "isfinite": jnp.isfinite, "isinf": jnp.isinf, "isnan": jnp.isnan, "lgamma": special.gammaln, "log": jnp.log,
+    "expm1": jnp.expm1, "floor": jnp.floor, "hardsigmoid": jax.nn.hard_sigmoid,
+    "hardswish": jax.nn.hard_swish,
+    "isfinite": jnp.isfinite, "isinf": jnp.isinf, "isnan": jnp.isnan, "lgamma": special.gammaln,
+    "log": jnp.log,
     "log10": jnp.log10, "log1p": jnp.log1p, "log2": jnp.log2, "log_sigmoid": jax.nn.log_sigmoid,
     "logical_not": jnp.logical_not, "mish": jax.nn.mish, "neg": jnp.negative, "positive": jnp.positive,
-    "real": jnp.real, "imag": jnp.imag, "reciprocal": jnp.reciprocal, "relu": jax.nn.relu, "relu6": jax.nn.relu6,
+    "real": jnp.real, "imag": jnp.imag, "reciprocal": jnp.reciprocal, "relu": jax.nn.relu,
+    "relu6": jax.nn.relu6,
     "round": jnp.round, "rsqrt": lax.rsqrt, "selu": jax.nn.selu, "sigmoid": jax.nn.sigmoid, "sign": _sign,
-    "signbit": jnp.signbit, "silu": jax.nn.silu, "sin": jnp.sin, "sinh": jnp.sinh, "softsign": jax.nn.soft_sign,
+    "signbit": jnp.signbit, "silu": jax.nn.silu, "sin": jnp.sin, "sinh": jnp.sinh,
+    "softsign": jax.nn.soft_sign,
     "sqrt": jnp.sqrt, "square": jnp.square, "tan": jnp.tan, "tanh": jnp.tanh, "trunc": jnp.trunc,
     "tanhshrink": lambda x: x - jnp.tanh(x), "stop_gradient": lax.stop_gradient, "barrier": lambda x: (x,),
 }  # fmt: skip
@@ -276,8 +282,10 @@ def _huber(x: Any, y: Any, delta: float = 1.0) -> Any:
 
 
 _NEURAL = {
-    "softmax": jax.nn.softmax, "log_softmax": jax.nn.log_softmax, "softmin": lambda x, axis=-1: jax.nn.softmax(-x, axis),
-    "glu": lambda x, axis=-1: jax.nn.glu(x, axis), "layernorm": _layernorm, "rmsnorm": _rmsnorm, "attention": _attention,
+    "softmax": jax.nn.softmax, "log_softmax": jax.nn.log_softmax, "softmin": lambda x,
+    axis=-1: jax.nn.softmax(-x, axis),
+    "glu": lambda x, axis=-1: jax.nn.glu(x, axis), "layernorm": _layernorm, "rmsnorm": _rmsnorm,
+    "attention": _attention,
     "mse": _reduced(lambda x, y: (x - y) ** 2), "mae": _reduced(lambda x, y: jnp.abs(x - y)),
     "l1_loss": _reduced(lambda x, y: jnp.abs(x - y)), "huber": _reduced(_huber),
 }  # fmt: skip

@@ -1,4 +1,6 @@
-"""What programs are made of and the catalogue of ops does not hold: functions with rules, kernels, watchers."""
+"""What programs are made of and the catalogue of ops does not hold: functions with rules, kernels,
+watchers.
+"""
 
 from __future__ import annotations
 

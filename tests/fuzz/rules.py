@@ -1,7 +1,7 @@
 """The table of rules: how each function of the catalogue is called in a random program.
 
-A rule takes the drawer and the function's name and gives the text of a call.  Functions without a rule of their
-own are called as their samples say, so that a new op is in the programs as soon as it has a record.
+A rule takes the drawer and the function's name and gives the text of a call.  Functions without a rule of
+their own are called as their samples say, so that a new op is in the programs as soon as it has a record.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def _operand(d: Drawer, c: Case, slot: Slot) -> str:
     kinds = "".join(k for k in slot.kinds if k in "fic") or slot.kinds
     have = [
         n for n, v in d.values.items()
-        if v.dtype.kind in slot.kinds and tuple(v.shape) == slot.shape and (v.dtype.kind not in "c" or "c" in kinds)
+        if v.dtype.kind in slot.kinds and tuple(v.shape) == slot.shape
+        and (v.dtype.kind not in "c" or "c" in kinds)
     ]  # fmt: skip
     if have and d.often(0.6):
         return d.within(d.pick(have), low, high)

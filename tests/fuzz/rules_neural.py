@@ -119,7 +119,7 @@ def binary_cross_entropy(d: Drawer, name: str) -> str:
     x = d.take("f")
     y = d.within(d.same_shape(x, "f"), 0.05, 0.95)
     if d.often(0.4):
-        return f"op.binary_cross_entropy(op.sigmoid({x}), {y}, logits=False{options(d, reduction=_REDUCTIONS)})"
+        return f"op.binary_cross_entropy(op.sigmoid({x}), {y}, logits=False{options(d, reduction=_REDUCTIONS)})"  # noqa: E501
     return f"op.binary_cross_entropy({x}, {y}{options(d, reduction=_REDUCTIONS)})"
 
 
@@ -128,7 +128,7 @@ def kl_div(d: Drawer, name: str) -> str:
     x = d.take("f", low=1)
     y = d.same_shape(x, "f")
     if d.often(0.5):
-        return f"op.kl_div(op.log_softmax({x}), op.log_softmax({y}), log_target=True{options(d, reduction=_REDUCTIONS)})"
+        return f"op.kl_div(op.log_softmax({x}), op.log_softmax({y}), log_target=True{options(d, reduction=_REDUCTIONS)})"  # noqa: E501
     return f"op.kl_div(op.log_softmax({x}), op.softmax({y}){options(d, reduction=_REDUCTIONS)})"
 
 
@@ -259,7 +259,7 @@ def grid_sample(d: Drawer, name: str) -> str:
 @rule("affine_grid")
 def affine_grid(d: Drawer, name: str) -> str:
     theta = d.new("f", (2, 2, 3))
-    return f"op.affine_grid({theta}, (2, 1, {d.int(1, 4)}, {d.int(1, 4)}){options(d, 0.4, align_corners=(True,))})"
+    return f"op.affine_grid({theta}, (2, 1, {d.int(1, 4)}, {d.int(1, 4)}){options(d, 0.4, align_corners=(True,))})"  # noqa: E501
 
 
 @rule("dropout")

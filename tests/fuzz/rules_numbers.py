@@ -242,7 +242,7 @@ def cumulative(d: Drawer, name: str) -> str:
 @rule("linear_recurrence")
 def recurrence(d: Drawer, name: str) -> str:
     x = d.take("f", low=1)
-    return f"op.linear_recurrence(op.tanh({x}), {d.same_shape(x, 'f')}, {d.axis(x)}{options(d, reverse=(True, False))})"
+    return f"op.linear_recurrence(op.tanh({x}), {d.same_shape(x, 'f')}, {d.axis(x)}{options(d, reverse=(True, False))})"  # noqa: E501
 
 
 @rule("diff")

@@ -125,7 +125,7 @@ def solve(d: Drawer, name: str) -> str:
     b = d.new(d.kind(x), (*batch, n, d.int(1, 3)), dtype=d.spelled_dtype(x))
     if name == "solve":
         return f"op.solve({m}, {b})"
-    return f"op.triangular_solve({m}, {b}{options(d, lower=(True, False), transpose=(True, False), unit_diagonal=(True, False))})"
+    return f"op.triangular_solve({m}, {b}{options(d, lower=(True, False), transpose=(True, False), unit_diagonal=(True, False))})"  # noqa: E501
 
 
 @rule("lstsq")
@@ -241,7 +241,7 @@ def cond(d: Drawer, name: str) -> str:
 def while_loop(d: Drawer, name: str) -> str:
     x = d.take("f")
     body = f"lambda c: (c[0] + 1, {inner(d, x, 'c[1]')})"
-    return f"op.while_loop(lambda c: c[0] < {d.int(0, 4)}, {body}, (np.int64(0), {x}){options(d, 0.5, bound=(4, 5))})[1]"
+    return f"op.while_loop(lambda c: c[0] < {d.int(0, 4)}, {body}, (np.int64(0), {x}){options(d, 0.5, bound=(4, 5))})[1]"  # noqa: E501
 
 
 @rule("fori_loop")
@@ -274,7 +274,9 @@ OTHERS = ("nested", "checkpointed", "own_rule", "own_kernel", "inner_grad", "inn
 
 @rule(*OTHERS)
 def others(d: Drawer, name: str) -> str:
-    """Calls of jitted functions, checkpoints, custom rules, kernels, derivatives and batches inside a program."""
+    """Calls of jitted functions, checkpoints, custom rules, kernels, derivatives and batches inside a
+    program.
+    """
     x = d.take(
         "f",
         low=1 if name in ("own_kernel", "inner_vmap") else 0,
@@ -289,6 +291,6 @@ def others(d: Drawer, name: str) -> str:
     if name == "inner_grad":
         return f"ts.grad(lambda t: op.sum({inner(d, x)}))({x})"
     if name == "inner_vmap":
-        return f"ts.vmap(lambda t: {inner(d, x).replace(', 0)', ', -1)')}, in_axes={d.int(0, d.rank(x) - 1)})({x})"
+        return f"ts.vmap(lambda t: {inner(d, x).replace(', 0)', ', -1)')}, in_axes={d.int(0, d.rank(x) - 1)})({x})"  # noqa: E501
     wrapper = {"nested": "ts.jit", "checkpointed": "ts.checkpoint"}[name]
     return f"{wrapper}(lambda t: {inner(d, x)})({x})"

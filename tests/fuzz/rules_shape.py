@@ -165,7 +165,7 @@ def _but(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 def stack(d: Drawer, name: str) -> str:
     x = d.take(ALL, high=3)
     same = [n for n, v in d.values.items() if v.type == d.values[x].type]
-    return f"op.stack([{', '.join([x, *(d.pick(same) for _ in range(d.int(0, 2)))])}], {d.int(-d.rank(x) - 1, d.rank(x))})"
+    return f"op.stack([{', '.join([x, *(d.pick(same) for _ in range(d.int(0, 2)))])}], {d.int(-d.rank(x) - 1, d.rank(x))})"  # noqa: E501
 
 
 @rule("meshgrid")
@@ -196,7 +196,7 @@ def pad(d: Drawer, name: str) -> str:
     if d.often(0.3) and 0 not in d.shape_of(x):
         mode = d.pick(("edge", "reflect", "symmetric", "wrap"))
         return f"op.pad({x}, {d.pick((1, 3, (1, 2)))}, mode='{mode}')"
-    return f"op.pad({x}, {d.int(0, 2) if d.often(0.3) else widths}, {d.number(d.kind(x)) if d.often(0.5) else 0})"
+    return f"op.pad({x}, {d.int(0, 2) if d.often(0.3) else widths}, {d.number(d.kind(x)) if d.often(0.5) else 0})"  # noqa: E501
 
 
 @rule("repeat")
@@ -211,7 +211,7 @@ def repeat(d: Drawer, name: str) -> str:
 @rule("tile")
 def tile(d: Drawer, name: str) -> str:
     x = d.take(ALL)
-    return f"op.tile({x}, {tuple(d.int(0, 2) if d.often(0.2) else d.int(1, 3) for _ in range(max(d.rank(x), 1)))})"
+    return f"op.tile({x}, {tuple(d.int(0, 2) if d.often(0.2) else d.int(1, 3) for _ in range(max(d.rank(x), 1)))})"  # noqa: E501
 
 
 @rule("windows")

@@ -1,4 +1,6 @@
-"""What the compiler chooses over a range of sizes: blocks, nests, roles of threads; thresholds show where they lie."""
+"""What the compiler chooses over a range of sizes: blocks, nests, roles of threads; thresholds show where
+they lie.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def _rows(f: Callable[..., Any], dtype: str = "f32") -> Callable[..., Program]:
 
 
 _SIZES = [(1, 64, 300), (2, 300, 64), (5, 17, 33), (16, 16, 16), (17, 33, 513), (48, 64, 64), (64, 64, 1),
-          (100, 1, 100), (128, 128, 128), (200, 500, 70), (256, 1024, 64), (1024, 1024, 512), (1024, 31, 2048),
+          (100, 1, 100), (128, 128, 128), (200, 500, 70), (256, 1024, 64), (1024, 1024, 512),
+          (1024, 31, 2048),
           (4096, 16, 16), (12, 8192, 256), (512, 512, 4096)]  # fmt: skip
 _SHAPES = [
     (1, 7),
@@ -63,10 +66,13 @@ CHOICES: dict[str, tuple[Callable[..., Program], list[tuple[int, ...]]]] = {
     "turns": (_rows(lambda x: x.T * 2.0), _SHAPES),
     "scans": (_rows(lambda x: op.cumsum(x, 1)), _SHAPES[:8]),
     "sorts": (_rows(lambda x: op.sort(x, 1)), _SHAPES[:8]),
-    "transforms": (_rows(op.fft, "c64"), [(m, n) for m in (1, 20) for n in (2, 3, 8, 30, 49, 64, 97, 128, 1000, 1024)]),
+    "transforms": (_rows(op.fft, "c64"),
+    [(m, n) for m in (1, 20) for n in (2, 3, 8, 30, 49, 64, 97, 128, 1000, 1024)]),
     "convolutions": (
-        lambda n, c, o, s, w: Program(lambda x, y: op.conv(x, y, None, 1, w // 2), f"f32[{n},{c},{s},{s}] f32[{o},{c},{w},{w}]"),
-        [(1, 1, 1, 16, 3), (1, 3, 16, 15, 3), (2, 16, 16, 8, 1), (2, 16, 32, 9, 3), (4, 64, 64, 7, 3), (1, 8, 8, 30, 5)],
+        lambda n, c, o, s, w: Program(lambda x, y: op.conv(x, y, None, 1, w // 2),
+        f"f32[{n},{c},{s},{s}] f32[{o},{c},{w},{w}]"),
+        [(1, 1, 1, 16, 3), (1, 3, 16, 15, 3), (2, 16, 16, 8, 1), (2, 16, 32, 9, 3), (4, 64, 64, 7, 3),
+        (1, 8, 8, 30, 5)],
     ),
 }  # fmt: skip
 
@@ -94,7 +100,8 @@ def attentions() -> Iterator[tuple[str, AttentionProblem]]:
 
 def texts_of(p: AttentionProblem) -> list[str]:
     """The code of an attention and of its slopes, with roles where they can have some."""
-    kernels = [AttentionForward(p, 64, 128).kernel(), AttentionForward(p, 128, 128).kernel(), Delta(p).kernel(),
+    kernels = [AttentionForward(p, 64, 128).kernel(), AttentionForward(p, 128, 128).kernel(),
+        Delta(p).kernel(),
                KeysBackward(p, 64, 64).kernel(), QueriesBackward(p, 64, 64).kernel()]  # fmt: skip
     return [_text(k, 2 if p.size > 64 else 4) for k in kernels]
 

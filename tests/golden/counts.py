@@ -1,4 +1,5 @@
-"""What 60 programs of the corpus cost, in counts that are the same on every machine: none of them may grow unnoticed.
+"""What 60 programs of the corpus cost, in counts that are the same on every machine: none of them may grow
+unnoticed.
 
 nodes     of the graph that is lowered          launches  of kernels in a run
 passes    that changed the graph                host      calls that leave machine code
@@ -67,7 +68,8 @@ def counts_of(p: Program) -> Counts:
         )
         return {
             "nodes": len(g.nodes), "passes": changed, "kernels": len(image.kernels),
-            "launches": sum(isinstance(s, KernelCall) for s in image.steps), "host": sum(isinstance(s, HostCall) for s in image.steps),
+            "launches": sum(isinstance(s, KernelCall) for s in image.steps),
+            "host": sum(isinstance(s, HostCall) for s in image.steps),
             "flops": round(work.flops), "bytes": round(work.bytes), "peak": made.peak, "code": lines.lines,
         }  # fmt: skip
 

@@ -1,6 +1,8 @@
-"""What the compiler makes of the corpus on processors that are fixed: digests of every level, counts, memory plans.
+"""What the compiler makes of the corpus on processors that are fixed: digests of every level, counts,
+memory plans.
 
-Nothing is built and nothing runs.  A record does not depend on this machine, on its cores, on Python's hashes or on what was compiled before.
+Nothing is built and nothing runs.  A record does not depend on this machine, on its cores, on Python's
+hashes or on what was compiled before.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ Record = dict[str, Any]
 
 
 class Processor(NamedTuple):
-    """A processor: what it says of itself, LLVM's names for its features, its caches, and the threads to plan for."""
+    """A processor: what it says of itself, LLVM's names for its features, its caches, and the threads to
+    plan for.
+    """
 
     words: frozenset[str]
     features: frozenset[str]
@@ -85,7 +89,8 @@ PROCESSORS = {
     "asimd": Processor(frozenset(["asimd"]), frozenset(["neon"]), (64, 64, 1024), 4),
 }
 GPUS = {"sm_90": ("cuda", "sm_90"), "gfx942": ("hip", "gfx942")}
-# One in so many of the corpus is compiled for every processor; all of it for the first, and for both kinds of GPU.
+# One in so many of the corpus is compiled for every processor; all of it for the first, and for
+# both kinds of GPU.
 EVERYWHERE = 2
 
 
@@ -178,7 +183,8 @@ def _machine_code(
         "kernels": codes,
         "calls": len(image.steps),
         "peak": made.peak,
-        "plan": digest(made.plan, made.views, cells, sorted(made._places.items()), made.tidy and sorted(made.tidy)),
+        "plan": digest(made.plan, made.views, cells, sorted(made._places.items()),
+        made.tidy and sorted(made.tidy)),
         "jobs": digest(jobs),
         "tables": [str(t.type) for t in image.tables],
         **({"regions": inside} if inside else {}),
@@ -203,7 +209,8 @@ def _launches(p: OfflineProgram) -> Record:
     for _, c in p.calls:
         request = c.source.request()
         known = p.image.known.get(c.name, {})
-        kernels.append(digest(json.dumps(request, sort_keys=True), c.scratch, c.launch.threads, blocks_of(c.launch, known)))  # fmt: skip
+        kernels.append(digest(json.dumps(request, sort_keys=True), c.scratch, c.launch.threads,
+            blocks_of(c.launch, known)))  # fmt: skip
     waits = order([p._touched(c, code) for _, c in p.calls])
     return {
         "schedule": digest(print_program(p.p)),
@@ -240,7 +247,9 @@ def of_kernel(name: str) -> Record:
 def _seen(report: Any) -> list[Any]:
     """What the checks say of a kernel, without the places where it was written."""
     return [
-        [v.tool, v.ok, v.is_proof, v.note, *([f.tool, f.level, f.message, f.operation, str(f.witness), f.suggestion, f.confirmed] for f in v.findings)]
+        [v.tool, v.ok, v.is_proof, v.note,
+        *([f.tool, f.level, f.message, f.operation, str(f.witness), f.suggestion, f.confirmed]
+        for f in v.findings)]
         for v in report
     ]  # fmt: skip
 

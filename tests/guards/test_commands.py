@@ -1,4 +1,6 @@
-"""Wrong command lines: each ends in the status 2 and one line that says why; sizes are read in their units."""
+"""Wrong command lines: each ends in the status 2 and one line that says why; sizes are read in their
+units.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Guards: each wrong call of calls.txt and kernels.txt ends in the text beside it; the call next to it is taken.
+"""Guards: each wrong call of calls.txt and kernels.txt ends in the text beside it; the call next to it is
+taken.
 
 A line of calls.txt is a wrong call; `= ` begins its message; `+ ` begins a call just inside of what is
 taken, which must run.  So a guard that is dropped, moved by one or turned round is seen.

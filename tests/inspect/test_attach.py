@@ -1,4 +1,6 @@
-"""A running process is looked at from outside, and the timeline of a profile has threads, streams, devices and copies."""
+"""A running process is looked at from outside, and the timeline of a profile has threads, streams,
+devices and copies.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ print("ended", float(layer(ts.ones((8, 8)))[0, 0]), flush=True)
 """
 
 
-def test_a_process_that_runs_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_a_process_that_runs_is_looked_at(tmp_path: Path,
+    capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     (tmp_path / "running.py").write_text(RUNNING)
     with subprocess.Popen(
         [sys.executable, "-m", "tessera.cli", "run", "--inspect", "0", str(tmp_path / "running.py")],
@@ -86,9 +89,11 @@ def test_what_cannot_be_attached_to_says_so(tmp_path: Path) -> None:
 
 def test_tracks_are_threads_streams_and_devices_with_copies() -> None:
     spans = [
-        TimeSpan("call", "step", 0, 100, 0, ()), TimeSpan("program", "step", 10, 90, 0, ()), TimeSpan("kernel", "a", 10, 40, 0, ()),
+        TimeSpan("call", "step", 0, 100, 0, ()), TimeSpan("program", "step", 10, 90, 0, ()),
+        TimeSpan("kernel", "a", 10, 40, 0, ()),
         TimeSpan("kernel", "b", 40, 80, 0, ()), TimeSpan("program", "other", 5, 60, 1, ()),
-        TimeSpan("kernel", "step_0", 20, 50, 2, (), device="cuda:0"), TimeSpan("copy", "x", 25, 45, 3, (), device="cuda:0 to device"),
+        TimeSpan("kernel", "step_0", 20, 50, 2, (), device="cuda:0"),
+        TimeSpan("copy", "x", 25, 45, 3, (), device="cuda:0 to device"),
     ]  # fmt: skip
     tracks, left = tracks_of(spans)
     assert [t["name"] for t in tracks] == ["main", "thread 1", "cuda:0", "cuda:0 to device"]

@@ -1,4 +1,6 @@
-"""Pages in Chromium over DevTools: its console stays empty, and the work of a page of 20,000 ops is bounded, by counts."""
+"""Pages in Chromium over DevTools: its console stays empty, and the work of a page of 20,000 ops is
+bounded, by counts.
+"""
 
 from __future__ import annotations
 

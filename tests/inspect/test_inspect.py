@@ -1,4 +1,6 @@
-"""The lowering inspector: what its page holds, that it needs nothing else, and how it behaves in a browser."""
+"""The lowering inspector: what its page holds, that it needs nothing else, and how it behaves in a
+browser.
+"""
 
 import errno
 import json
@@ -248,10 +250,12 @@ def test_an_interrupt_leaves_no_page(tmp_path):
     """Wherever it comes: while modules load, while the function is compiled, while the page is made."""
     (tmp_path / "program.py").write_text(
         "import os, signal, threading\nfrom tessera import Tensor, f32, jit, op\n"
-        "@jit\ndef f(x: Tensor['B', 64, f32]):\n    os.kill(os.getpid(), signal.SIGINT)\n    return op.softmax(x)\n"
+        "@jit\ndef f(x: Tensor['B', 64, f32]):\n    os.kill(os.getpid(), signal.SIGINT)\n    return "
+        "op.softmax(x)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "tessera.cli", "inspect", "program.py"], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, "-m", "tessera.cli", "inspect", "program.py"], cwd=tmp_path, capture_output=True,
+        text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
@@ -262,7 +266,8 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "program.py"
     program.write_text(
-        "from tessera import Tensor, f32, jit, op\n@jit\ndef layer(x: Tensor['B', f32]):\n    return op.exp(x) + 1\n"
+        "from tessera import Tensor, f32, jit, op\n@jit\ndef layer(x: Tensor['B', f32]):\n    return "
+        "op.exp(x) + 1\n"
     )
     assert cli.main(["inspect", str(program), "--size", "B=5"]) == 0
     assert capsys.readouterr().out == "layer.html\n"
@@ -286,7 +291,7 @@ def browse(text, tmp_path, script, *options, mark=""):
     tell = (
         "const told = document.createElement('pre'); told.id = 'told'; document.body.append(told);"
     )
-    act = f"<script>(() => {{ {tell} try {{ told.textContent = JSON.stringify((() => {{ {script} }})()) }} catch (e) {{ told.textContent = JSON.stringify('' + e) }} }})()</script>"
+    act = f"<script>(() => {{ {tell} try {{ told.textContent = JSON.stringify((() => {{ {script} }})()) }} catch (e) {{ told.textContent = JSON.stringify('' + e) }} }})()</script>"  # noqa: E501
     path = tmp_path / "browsed.html"
     path.write_text(
         text.replace("<head>", "<head>" + watch, 1).replace("</body>", act + "</body>", 1)
@@ -322,7 +327,7 @@ press("2"); press("0"); wait(); out.nodes = $$("#picture .node").length; $$("#pi
 const theme = document.documentElement.dataset.theme; press("t"); out.flipped = document.documentElement.dataset.theme !== theme;
 out.ink = getComputedStyle(document.body).color !== getComputedStyle(document.body).backgroundColor;
 out.wide = document.documentElement.scrollWidth <= innerWidth; out.failures = failures; return out;
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
@@ -358,7 +363,7 @@ def test_in_a_browser_two_thousand_nodes_are_painted_at_once(shown, tmp_path):
         {**x, "in": [j + n * i for j in x["in"]], "y": x["y"] + 20 * i}
         for i in range(2000 // n + 1) for x in data["nodes"]
     ]  # fmt: skip
-    script = 'show("picture"); $("#folded").checked = false; picture.use("all"); picture.fit(true); picture.paint(); const far = $$("#picture .far").length; picture.fit(); picture.paint(); return [far, $$("#picture .node").length, picture.N.length, failures]'
+    script = 'show("picture"); $("#folded").checked = false; picture.use("all"); picture.fit(true); picture.paint(); const far = $$("#picture .far").length; picture.fit(); picture.paint(); return [far, $$("#picture .node").length, picture.N.length, failures]'  # noqa: E501
     far, near, held, failures = browse(render([(data, texts)]), tmp_path, script)
     assert failures == []
     assert held == len(data["nodes"]) > 2000

@@ -24,7 +24,7 @@ press("5"); wait(); const span = memory.b - memory.a; press("+"); press("+"); wa
 press("6"); wait(); out.circles = $$("#roofline circle").length; press("7"); out.algebra = $("#algebra .wrap").textContent.includes("No operator was simplified");
 out.themes = [0, 1].map(() => { press("t"); const s = getComputedStyle(document.body); return [document.documentElement.dataset.theme, s.color, s.backgroundColor]; });
 out.kernels = KERNELS.length; out.failures = failures; return out;
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -59,5 +59,5 @@ def test_the_demo_is_followed_through_four_levels(page, tmp_path):
 
 
 def test_nothing_overflows_on_a_phone(page, tmp_path):
-    script = """return Object.keys(views).map(v => { show(v); return document.documentElement.scrollWidth <= innerWidth; }).concat(failures)"""
+    script = """return Object.keys(views).map(v => { show(v); return document.documentElement.scrollWidth <= innerWidth; }).concat(failures)"""  # noqa: E501
     assert browse(page, tmp_path, script, "--window-size=390,844") == [True] * 10

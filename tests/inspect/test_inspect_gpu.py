@@ -90,7 +90,7 @@ out.name = D.name; out.kernel = KERNELS[chosen.kernel].name; out.source = text("
 out.schedule = text("schedule", "hit"); out.tile = text("tile", "near").length; out.target = text("target", "near").length;
 out.kinds = $$("#pane-target option").map(o => o.textContent); press("a"); wait(); out.code = $("#pane-target select").value;
 for (const k of "1234567") { press(k); wait(); } out.failures = failures; return out;
-"""
+"""  # noqa: E501
     text = page.replace('location.hash.slice(1).split("/")', '"p1/levels".split("/")', 1)
     out = browse(text, tmp_path, script, "--window-size=1400,900")
     assert out["failures"] == []

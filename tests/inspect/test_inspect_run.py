@@ -1,4 +1,6 @@
-"""tessera inspect FILE: one page of all that a run compiles, with an overview, names of kernels and groups of ops."""
+"""tessera inspect FILE: one page of all that a run compiles, with an overview, names of kernels and
+groups of ops.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def data_of(page: Path) -> list[dict[str, Any]]:
 def test_every_compilation_is_listed_with_its_reason(page: Path) -> None:
     rows = data_of(page)[0]["run"]["compilations"]
     assert [(r["name"], r["why"]) for r in rows] == [
-        ("layer", "first call"), ("layer", "again: x is f32[4,16] and was f32[12,16]"), ("scaled", "first call"), ("waves", "first call"),
+        ("layer", "first call"), ("layer", "again: x is f32[4,16] and was f32[12,16]"),
+        ("scaled", "first call"), ("waves", "first call"),
     ]  # fmt: skip
     assert {r["how"] for r in rows} <= {"compiled", "from the cache", "kernel"}
     assert [r["how"] for r in rows].count("kernel") == 1
@@ -108,7 +111,7 @@ def test_in_a_browser_the_overview_is_first_and_leads_on(page: Path, tmp_path: P
 const out = {first: tab, groups: $$("#overview [data-group]").length, rows: $$("#overview tr[data-visit]").length, bars: $$("#overview rect[data-step]").length};
 $("#overview [data-group]").dispatchEvent(new MouseEvent("click", {bubbles: true})); out.then = tab; out.picked = sel.nodes.size;
 document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "o", bubbles: true})); out.again = tab;
-$("#overview rect[data-step]").dispatchEvent(new MouseEvent("click", {bubbles: true})); out.step = tab; out.failures = failures; return out;"""
+$("#overview rect[data-step]").dispatchEvent(new MouseEvent("click", {bubbles: true})); out.step = tab; out.failures = failures; return out;"""  # noqa: E501
     number = next(i for i, d in enumerate(data_of(page)) if d["name"] == "layer")
     mark = f"#p{number}/overview"
     out = browse(page.read_text(), tmp_path, script, "--window-size=390,800", mark=mark)

@@ -92,7 +92,8 @@ def test_two_saved_pages_are_compared_without_running_them(
     assert capsys.readouterr().out.strip() == str(out)
     (data, texts), *_ = programs_in(out.read_text(), "both")
     assert data["compared"] == "new.html"
-    assert any(r["kind"] == "removed" and "cumsum" in r["before"]["name"] for r in texts["comparison"]["rows"])  # fmt: skip
+    assert any(r["kind"] == "removed" and "cumsum" in r["before"]["name"]
+        for r in texts["comparison"]["rows"])  # fmt: skip
 
 
 def test_steps_are_paired_by_name_and_then_by_op() -> None:
@@ -124,13 +125,15 @@ def test_what_cannot_be_compared_is_said(
     for argv, status, message in (
         ([new], 2, "is a page already; open it in a browser, or add --compare PAGE"),
         ([new, "--compare", "nowhere.html"], 2, "--compare: there is no file nowhere.html"),
-        ([new, "--compare", str(tmp_path / "table.csv")], 2, "expected a saved page (.html) or a Python file"),
+        ([new, "--compare", str(tmp_path / "table.csv")], 2,
+        "expected a saved page (.html) or a Python file"),
         ([new, "--compare", str(tmp_path / "bare.html")], 1, "bare.html is not a page of `tessera inspect`"),
         ([new, "--compare", str(tmp_path / "wrong.py")], 1, "wrong.py, line 1: invalid syntax"),
     ):  # fmt: skip
         assert cli.main(["inspect", *argv]) == status
         assert message in re.sub(r"\s+", " ", capsys.readouterr().err)
-    for text in ('<script type="application/json" id="data">3</script>', '<script type="application/json" id="data">{</script>'):  # fmt: skip
+    for text in ('<script type="application/json" id="data">3</script>',
+        '<script type="application/json" id="data">{</script>'):  # fmt: skip
         with pytest.raises(OperandError, match="x is not a page"):
             programs_in(text, "x")
 
@@ -142,7 +145,7 @@ def test_in_a_browser_the_page_opens_with_what_changed(
     script = """
 const out = {failures, tab, said: $("#compare p").textContent, rows: $$("#compare tr[data-step]").length, kinds: $$("#compare .scroll tr").map(e => e.className).filter(Boolean)};
 out.added = $$("#compare .diff .add").map(e => e.textContent); $$("#compare tr[data-step]")[0].click(); out.then = tab; show("compare");
-out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""
+out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""  # noqa: E501
     out: dict[str, Any] = browse(pages[0].read_text(), tmp_path, script, "--window-size=500,900")
     assert out["failures"] == []
     assert (out["tab"], out["then"]) == ("compare", "kernel")

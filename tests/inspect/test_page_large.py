@@ -41,7 +41,8 @@ def large(folder: Path, steps: int = 0) -> str:
     spots = layered(operands, widths, [False] * len(operands))
     blank = dict(data["nodes"][-1])
     nodes = [
-        blank | {"op": name, "kind": KINDS[i % 4], "in": given, "x": round(x, 1), "y": y, "w": 60.0, "place": i // OPS % 2,
+        blank | {"op": name, "kind": KINDS[i % 4], "in": given, "x": round(x, 1), "y": y, "w": 60.0,
+        "place": i // OPS % 2,
                  "names": [], "steps": [], "phase": 0, "module": 0}
         for i, (name, given, (x, y)) in enumerate(zip(labels, operands, spots, strict=True))
     ]  # fmt: skip
@@ -70,17 +71,20 @@ def large(folder: Path, steps: int = 0) -> str:
 def _long(data: dict[str, Any], steps: int) -> dict[str, Any]:
     """The memory, the timeline and the lines of a schedule of so many steps."""
     lives = [
-        {"kind": ("arena", "result")[i % 2], "space": "arena", "offset": 64 * (i % 97), "size": 64, "first": i,
+        {"kind": ("arena", "result")[i % 2], "space": "arena", "offset": 64 * (i % 97), "size": 64,
+        "first": i,
          "last": min(i + 9, steps - 1), "lives": [[f"t{i}", "f32[16]", i, min(i + 9, steps - 1)]]}
         for i in range(steps)
     ]  # fmt: skip
     memory = data["memory"] | {
-        "arena": 64 * 97, "storages": lives, "steps": [{"name": f"step_{i}", "temporary": 0} for i in range(steps)],
+        "arena": 64 * 97, "storages": lives,
+        "steps": [{"name": f"step_{i}", "temporary": 0} for i in range(steps)],
     }  # fmt: skip
     spans = [[i, 1000 * i, 1000 * i + 900, 1.0] for i in range(steps)]
     rows = [data["timeline"]["rows"][0] | {"spans": spans}]
     lines = {
-        "lines": [f"kernel step_{i}" for i in range(steps)], "steps": list(range(steps)), "names": [[]] * steps,
+        "lines": [f"kernel step_{i}" for i in range(steps)], "steps": list(range(steps)),
+        "names": [[]] * steps,
         "places": [-1] * steps,
     }  # fmt: skip
     return {"memory": memory, "timeline": {"wall": 1000 * steps, "rows": rows}, "schedule": lines}
@@ -96,7 +100,7 @@ let most = 0; out.frames = []; for (let i = 0; i < 12; i++) { picture.zoom(.5); 
 const svg = $("#picture .far"); svg.dispatchEvent(new MouseEvent("click", {bubbles: true, clientX: 200, clientY: 200})); paint(); out.zoomed = picture.k;
 select(ofNode(19999)); paint(); out.marked = $$("#picture .hit").length + $$("#picture .far").length; out.label = sel.label;
 search.value = "matmul"; find(); out.found = $$("#found [data-i]").length;
-for (const v of Object.keys(views)) { show(v); views[v].paint?.(); } out.views = document.querySelectorAll("*").length; return out;"""
+for (const v of Object.keys(views)) { show(v); views[v].paint?.(); } out.views = document.querySelectorAll("*").length; return out;"""  # noqa: E501
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
@@ -145,7 +149,9 @@ def test_a_model_of_20000_ops_opens_and_moves(tmp_path: Path) -> None:
     f = ts.jit(ts.value_and_grad(model))
     page = f.inspect(ps, weights(4, 8), path=tmp_path / "large.html")
     script = LOOK.replace("ofNode(19999)", "ofNode(NODES.length - 1)").replace(
-        "const out = {", 'const out = {paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? performance.now(), '
+        "const out = {", 'const out = {paint: '
+                         'performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? '
+                         'performance.now(), '
     )  # fmt: skip
     runs = [browse(page.read_text(), tmp_path, script) for _ in range(3)]
     print(json.dumps(runs))

@@ -1,4 +1,6 @@
-"""Lines of LLVM IR know their operation, instructions know their line, and debug locations change no instruction."""
+"""Lines of LLVM IR know their operation, instructions know their line, and debug locations change no
+instruction.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,16 @@ ADAM = ts.optim.adam(0.1)
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    net = Net([Block(nn.Linear(4, 8, key=ts.key(0)), nn.Linear(8, 4, key=ts.key(1))) for _ in range(2)])  # fmt: skip
+    net = Net([Block(nn.Linear(4, 8, key=ts.key(0)), nn.Linear(8, 4, key=ts.key(1)))
+        for _ in range(2)])  # fmt: skip
     path = tmp_path_factory.mktemp("lines") / "step.html"
     return ts.jit(step).inspect(net, ADAM.init(net), ts.ones((3, 4)), path=path)
 
 
 def codes(page: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     (data, texts), *_ = programs_in(page.read_text(), "page")
-    return [(texts[f"target{k['target']}"], texts[f"tile{i}"]) for i, k in enumerate(data["kernels"])]  # fmt: skip
+    return [(texts[f"target{k['target']}"], texts[f"tile{i}"]) for i,
+        k in enumerate(data["kernels"])]  # fmt: skip
 
 
 def instructions(lines: list[str]) -> list[str]:
@@ -83,7 +87,8 @@ def test_instructions_are_tied_to_operations(page: Path) -> None:
 
 
 def test_hand_written_kernels_are_tied_too(tmp_path: Path) -> None:
-    path = ts.jit(lambda x, a: gated(x, a)).inspect(ts.ones((16, 8)), ts.ones((16, 8)), path=tmp_path / "k.html")  # fmt: skip
+    path = ts.jit(lambda x, a: gated(x, a)).inspect(ts.ones((16, 8)), ts.ones((16, 8)),
+        path=tmp_path / "k.html")  # fmt: skip
     ((code, tiles),) = codes(path)
     assert any(i >= 0 for i in code["tile"])
     assert len({tiles["places"][i] for i in code["tile"] if i >= 0} - {-1}) >= 1
@@ -109,7 +114,7 @@ chosen.target = "assembly"; fill(); out.instructions = hits("target"); out.all =
 column("schedule", false); out.hidden = [$("#pane-schedule").hidden, $$("#hidden [data-column]").length]; $("#hidden [data-column]").click(); out.back = $("#pane-schedule").hidden;
 const e = $("#pane-source"), wide = e.offsetWidth; $(".grip", e).dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight", bubbles: true})); out.wider = e.offsetWidth - wide;
 select(ofPlace(0)); out.address = location.hash;
-show("overview"); out.blocks = $$("#overview .blocks button").map(b => $("b", b).textContent); return out; })()"""
+show("overview"); out.blocks = $$("#overview .blocks button").map(b => $("b", b).textContent); return out; })()"""  # noqa: E501
     with Browser() as b, b.page(page) as p:
         out = p.evaluate(script)
         assert p.console == []
@@ -128,11 +133,13 @@ show("overview"); out.blocks = $$("#overview .blocks button").map(b => $("b", b)
 
 
 def test_a_hand_written_kernel_has_its_source_its_work_and_its_grid(tmp_path: Path) -> None:
-    path = ts.jit(lambda x, a: gated(x, a)).inspect(ts.ones((16, 8)), ts.ones((16, 8)), path=tmp_path / "k.html")  # fmt: skip
+    path = ts.jit(lambda x, a: gated(x, a)).inspect(ts.ones((16, 8)), ts.ones((16, 8)),
+        path=tmp_path / "k.html")  # fmt: skip
     (data, _), *_ = programs_in(path.read_text(), "page")
     (own,) = [s for s in data["steps"] if s["kind"] == "kernel"]
     assert own["flops"] > 16 * 8
     assert own["bytes"] == 3 * 4 * 16 * 8
     assert own["nests"][0]["nest"].startswith("grid (")
-    lines = [data["files"][f]["lines"][n - 1] for f, n in (data["places"][p] for p in own["places"])]  # fmt: skip
+    lines = [data["files"][f]["lines"][n - 1] for f,
+        n in (data["places"][p] for p in own["places"])]  # fmt: skip
     assert any("tile.sigmoid(tile.load(a))" in x for x in lines)

@@ -36,7 +36,7 @@ def test_a_mix_is_the_sum_of_its_lines_and_only_frames_have_bytes() -> None:
 
 
 def test_a_line_belongs_to_the_innermost_function_around_it(tmp_path: Path) -> None:
-    text = "x = 1\ndef f():\n    def g():\n        return 2\n    return g\ny = 3\nclass A:\n    def h(self):\n        return 4\nz = 5\n"
+    text = "x = 1\ndef f():\n    def g():\n        return 2\n    return g\ny = 3\nclass A:\n    def h(self):\n        return 4\nz = 5\n"  # noqa: E501
     file = tmp_path / "some.py"
     file.write_text(text)
     linecache.checkcache()

@@ -67,7 +67,7 @@ def test_a_tuned_kernel_shows_what_was_tried(tmp_path: Path) -> None:
     assert len(after["trials"]) >= 1
     assert after["nests"][0]["nest"] in [nest for nest, _ in after["trials"]]
     assert all(seconds > 0 for _, seconds in after["trials"])
-    script = """show("kernel"); return {failures, dots: $$("#kernel .trials circle").map(e => e.textContent), used: $$('#kernel .trials circle[fill="var(--fold)"]').length};"""
+    script = """show("kernel"); return {failures, dots: $$("#kernel .trials circle").map(e => e.textContent), used: $$('#kernel .trials circle[fill="var(--fold)"]').length};"""  # noqa: E501
     out = browse(page.read_text(), tmp_path, script)
     assert out["failures"] == []
     assert len(out["dots"]) == len(after["trials"])

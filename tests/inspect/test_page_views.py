@@ -21,7 +21,8 @@ from tests.inspect.test_inspect_run import BROWSER, data_of, page  # noqa: F401
 
 def test_instructions_have_their_class_on_every_processor() -> None:
     a64 = ["kernel:", "  sub    sp, sp, #64", "  ldp    q0, q1, [x0]", "  fmla   v2.4s, v0.4s, v1.4s",
-           "  fadd   v3.4s, v2.4s, v0.4s", "  str    q3, [sp, #16]", "  b.ne   .L1", "  add    x1, x1, #4"]  # fmt: skip
+           "  fadd   v3.4s, v2.4s, v0.4s", "  str    q3, [sp, #16]", "  b.ne   .L1",
+           "  add    x1, x1, #4"]  # fmt: skip
     assert mix_of(a64) == {
         "counts": {"integer": 2, "load": 1, "multiply-add": 1, "float": 1, "store": 1, "branch": 1},
         "registers": 4, "frame": 64, "stack": 1,
@@ -31,7 +32,8 @@ def test_instructions_have_their_class_on_every_processor() -> None:
     found = mix_of(x86)
     assert found["counts"] == {"load": 1, "multiply-add": 1, "store": 2, "float": 1, "branch": 1}
     assert (found["registers"], found["stack"]) == (4, 1)
-    ptx = [".reg .b32 %r<5>;", "@%p1 bra $L1;", "ld.global.b32 %r1, [%rd1];", "fma.rn.f32 %f1, %f2, %f3, %f1;",
+    ptx = [".reg .b32 %r<5>;", "@%p1 bra $L1;", "ld.global.b32 %r1, [%rd1];",
+        "fma.rn.f32 %f1, %f2, %f3, %f1;",
            "wgmma.mma_async.sync.aligned.m64n64k16 {%f1};", "bar.sync 0;"]  # fmt: skip
     assert mix_of(ptx)["counts"] == {
         "branch": 1, "load": 1, "multiply-add": 1, "matrix": 1, "wait": 1,
@@ -80,7 +82,7 @@ out.coloured = $$("#kernel .pane .w").length;
 STEPS.forEach((s, i) => { select(ofStep(i)); wait(); if (!$("#kernel .facts").textContent.includes(named(s))) failures.push(s.name); });
 show("timeline"); wait(); out.spans = $$("#timeline [data-step]").length; out.said = $("#timeline .bar .soft").textContent;
 timeline.zoom(3); wait(); out.zoomed = (timeline.b - timeline.a) / timeline.wall;
-show("overview"); out.wall = $("#overview p").textContent; return out;"""
+show("overview"); out.wall = $("#overview p").textContent; return out;"""  # noqa: E501
     number = next(i for i, d in enumerate(data_of(page)) if d["name"] == "layer")
     mark = f"#p{number}/overview"
     out = browse(page.read_text(), tmp_path, script, "--window-size=390,800", mark=mark)
@@ -133,5 +135,5 @@ document.documentElement.dataset.theme = {theme!r};
     bad.push(...found.violations.filter(x => /serious|critical/.test(x.impact)).map(x => `${{v}}: ${{x.id}} ${{x.nodes[0].html.slice(0, 90)}}`));
   }}
   document.getElementById("told").textContent = JSON.stringify(bad);
-}})(); return "not done";"""
+}})(); return "not done";"""  # noqa: E501
     assert browse(text, tmp_path, script, "--virtual-time-budget=60000") == []

@@ -1,4 +1,6 @@
-"""Profiles: what they count and how it adds up, that they change no bit, and that they end without a trace."""
+"""Profiles: what they count and how it adds up, that they change no bit, and that they end without a
+trace.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,9 @@ def test_the_wall_is_that_of_another_clock():
 
 
 def test_on_the_demo_totals_are_the_wall_within_a_twentieth():
-    """Of training steps of the demo nearly nothing is left for Python; a busy machine gets more than one try."""
+    """Of training steps of the demo nearly nothing is left for Python; a busy machine gets more than one
+    try.
+    """
     train = runpy.run_path(str(ROOT / "benchmarks" / "profiling.py"), run_name="bench")["demo"]()
     train(2)
     best = 0.0

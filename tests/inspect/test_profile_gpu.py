@@ -1,4 +1,6 @@
-"""Profiles of programs on a GPU, by a driver in Python: kernels have rows, a track, and names for NVIDIA's profilers."""
+"""Profiles of programs on a GPU, by a driver in Python: kernels have rows, a track, and names for
+NVIDIA's profilers.
+"""
 
 from __future__ import annotations
 

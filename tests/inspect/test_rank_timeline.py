@@ -84,7 +84,8 @@ def test_each_rank_has_its_programs_and_exchanges_on_one_clock(page: Path) -> No
 
 def test_a_run_that_fails_shows_what_it_did(tmp_path: Path) -> None:
     out = tmp_path / "ranks.html"
-    status, said = run(tmp_path, PROGRAM + "\nraise ValueError('mine')\n", "-n", "2", "--timeline", str(out))  # fmt: skip
+    status, said = run(tmp_path, PROGRAM + "\nraise ValueError('mine')\n", "-n", "2", "--timeline",
+        str(out))  # fmt: skip
     assert status != 0
     assert "mine" in said
     assert len(data_of(out)["ranks"][0]["programs"]) == 3
@@ -104,7 +105,7 @@ def test_in_a_browser_the_ranks_are_drawn(page: Path, tmp_path: Path) -> None:
     script = """
 const out = {failures, spans: document.querySelectorAll(".span").length, labels: [...document.querySelectorAll("#line > text")].map(e => e.textContent).filter(x => x.startsWith("rank")), rows: document.querySelectorAll("#ranks tr").length, kinds: document.querySelector("#kinds").textContent};
 const wide = b - a; zoom(4); out.zoomed = (b - a) / wide; pan(-30); out.inside = a >= from && b <= wall; document.querySelector("[data-zoom='0']").click(); out.whole = b - a === wide;
-const theme = document.documentElement.dataset.theme; document.querySelector("#theme").click(); out.flipped = theme !== document.documentElement.dataset.theme; out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""
+const theme = document.documentElement.dataset.theme; document.querySelector("#theme").click(); out.flipped = theme !== document.documentElement.dataset.theme; out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""  # noqa: E501
     out = browse(page.read_text(), tmp_path, script, "--window-size=500,900")
     assert out["failures"] == []
     assert out["labels"] == ["rank 0", "rank 1"]

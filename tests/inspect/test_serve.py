@@ -21,7 +21,7 @@ from tessera.inspect.serve import HOST, Live, PageError
 
 ROOT = Path(__file__).parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-PAGE = """<!DOCTYPE html><head><meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'"></head><body>%s</body>"""
+PAGE = """<!DOCTYPE html><head><meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'"></head><body>%s</body>"""  # noqa: E501
 
 
 class Source:
@@ -170,7 +170,8 @@ def test_a_browser_loads_the_page_again(tmp_path):
     with served(source) as (live, _):
         shown = live.page
         live.page = lambda: asked.append(source.text) or shown()
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0"]  # fmt: skip
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--remote-debugging-port=0"]  # fmt: skip
         browser = subprocess.Popen(
             [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", live.address],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -47,8 +47,10 @@ SAME = np.zeros((40, 50), np.float32)
 @pytest.mark.parametrize(
     ("kind", "xs", "attributes", "draw"),
     [
-        ("RandomNormal", (), {"shape": [40, 50], "mean": 2.0, "scale": 3.0}, lambda r: r.normal(2.0, 3.0, (40, 50))),
-        ("RandomUniform", (), {"shape": [40, 50], "low": -1.0, "high": 3.0}, lambda r: r.uniform(-1.0, 3.0, (40, 50))),
+        ("RandomNormal", (), {"shape": [40, 50], "mean": 2.0, "scale": 3.0},
+        lambda r: r.normal(2.0, 3.0, (40, 50))),
+        ("RandomUniform", (), {"shape": [40, 50], "low": -1.0, "high": 3.0},
+        lambda r: r.uniform(-1.0, 3.0, (40, 50))),
         ("RandomNormalLike", (SAME,), {"mean": 2.0}, lambda r: r.normal(2.0, 1.0, (40, 50))),
         ("RandomUniformLike", (SAME,), {"high": 3.0}, lambda r: r.uniform(0.0, 3.0, (40, 50))),
         ("Bernoulli", (SAME + np.float32(0.25),), {}, lambda r: r.uniform(0, 1, (40, 50)) < 0.25),

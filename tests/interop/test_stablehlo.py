@@ -1,4 +1,6 @@
-"""ts.stablehlo.export: the text of a module, and what it cannot say.  What XLA makes of it: oracles/test_stablehlo.py."""
+"""ts.stablehlo.export: the text of a module, and what it cannot say.  What XLA makes of it:
+oracles/test_stablehlo.py.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ WANTED = """\
     "func.return"(%2) : (tensor<2x3xf32>) -> ()
   }) : () -> ()
 }) {stablehlo.version = "1.4.0"} : () -> ()\
-"""
+"""  # noqa: E501
 
 
 def test_the_text_of_a_module() -> None:
@@ -58,7 +60,8 @@ def test_large_constants_are_hexadecimal_and_equal_ones_written_once() -> None:
         (lambda x: op.eig(x)[0], np.eye(3), "stablehlo: eig has no StableHLO form"),
         (
             lambda x: x.astype(bf16 @ saturate) + 1, X,
-            "stablehlo: cast computes in bf16 @ saturate, but StableHLO has no rounding nor clamping of its own; cast "
+            "stablehlo: cast computes in bf16 @ saturate, but StableHLO has no rounding nor clamping of its "
+            "own; cast "
             "to bf16 first",
         ),
         (
@@ -121,7 +124,7 @@ module @m attributes {mhlo.num_partitions = 1 : i32} {
     return %0 : tensor<2x3xf32>
   }
 }
-"""
+"""  # noqa: E501
 
 
 def test_the_short_form_is_read() -> None:
@@ -136,11 +139,14 @@ def test_the_short_form_is_read() -> None:
 
 WRONG = {
     "": "line 1 has 'the end of the text', expected a module: the text of jax.jit(f).lower(...).as_text()",
-    SHORT.replace("stablehlo.minimum", "stablehlo.frobnicate"): "line 7: there is no rule for stablehlo.frobnicate",
+    SHORT.replace("stablehlo.minimum",
+    "stablehlo.frobnicate"): "line 7: there is no rule for stablehlo.frobnicate",
     SHORT.replace("call @twice", "call @thrice"): "the module has no function 'thrice'",
-    SHORT.replace("%1 = stablehlo.minimum %0", "%1 = stablehlo.minimum %9"): "%9 is used before an op makes it",
+    SHORT.replace("%1 = stablehlo.minimum %0",
+    "%1 = stablehlo.minimum %9"): "%9 is used before an op makes it",
     SHORT.replace("tensor<2x3xf32> {jax", "tensor<?x3xf32> {jax"): (
-        "line 3 has the type tensor<?x3xf32>, but sizes must be known; lower the function for arrays of known sizes"
+        "line 3 has the type tensor<?x3xf32>, but sizes must be known; lower the function for arrays of "
+        "known sizes"
     ),
     SHORT.replace("xf32>", "xf7>"): "line 3: elements of tensor<2x3xf7> have no dtype here",
     SHORT.replace("dimensions = [0]", "dimensions = [7]"): "line 8: stablehlo.reduce",

@@ -1,4 +1,6 @@
-"""No knob is accepted and ignored: every parameter of every public function is read by it, or has a reason."""
+"""No knob is accepted and ignored: every parameter of every public function is read by it, or has a
+reason.
+"""
 
 from __future__ import annotations
 

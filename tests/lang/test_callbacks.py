@@ -91,16 +91,20 @@ WRONG = {
         lambda: ts.callback(double, Tensor[3, f32])(ts.tensor(np.ones(3))),
     "callback: double returned float32[3], expected f32[2]; convert it with x.astype, or state that type":
         lambda: ts.callback(double, Tensor[2, f32])(X),
-    "callback: <lambda> returned 2 arrays, expected 1": lambda: ts.callback(lambda x: (x, x), Tensor[3, f32])(X),
+    "callback: <lambda> returned 2 arrays, expected 1": lambda: ts.callback(lambda x: (x, x),
+    Tensor[3, f32])(X),
     "callback: got int 3, expected a function": lambda: ts.callback(3, Tensor[3, f32]),
-    "callback: Tensor['N', f32] has sizes without numbers; give a function of the arguments, as in lambda x: x.type":
+    "callback: Tensor['N', f32] has sizes without numbers; give a function of the arguments, as in lambda "
+    "x: x.type":
         lambda: ts.callback(double, Tensor["N", f32])(X),
-    "callback: a result type is str 'f32', expected Tensor[3, f32] with a dtype, the type of a tensor, or a function of the arguments":
+    "callback: a result type is str 'f32', expected Tensor[3, f32] with a dtype, the type of a tensor, or a "
+    "function of the arguments":
         lambda: ts.callback(double, "f32")(X),
     "callback: give vjp for reverse mode or jvp for forward mode, not both":
         lambda: ts.callback(double, Tensor[3, f32], double, double),
     "callback: vjp returned 2 arrays, expected one for each of 1 arguments":
-        lambda: ts.grad(lambda x: op.sum(ts.callback(np.sin, Tensor[3, f32], vjp=lambda ct, x: (ct, ct))(x)))(X),
+        lambda: ts.grad(lambda x: op.sum(ts.callback(np.sin, Tensor[3, f32], vjp=lambda ct,
+        x: (ct, ct))(x)))(X),
 }  # fmt: skip
 
 
@@ -115,7 +119,7 @@ def test_a_callback_without_a_derivative_says_so():
     g = ts.callback(double, lambda x: x.type)
     with pytest.raises(
         RuleError,
-        match=r"callback: double is a function of the host, and has no derivative; give one with ts\.callback",
+        match=r"callback: double is a function of the host, and has no derivative; give one with ts\.callback",  # noqa: E501
     ):
         ts.grad(lambda x: op.sum(g(x)))(X)
     held = ts.grad(lambda x: op.sum(x * g(ts.stop_gradient(x))))(X)
@@ -166,7 +170,7 @@ def test_a_key_that_is_used_twice_is_found(name, traced):
         ts.checked(),
         pytest.raises(
             OperandError,
-            match=r": the key was already used by \w+ at .*test_callbacks\.py:\d+, so that both draw the same numbers; give each a key of its own with ts\.split\(key\)",
+            match=r": the key was already used by \w+ at .*test_callbacks\.py:\d+, so that both draw the same numbers; give each a key of its own with ts\.split\(key\)",  # noqa: E501
         ),
     ):
         run(ts.key(3))

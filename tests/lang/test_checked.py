@@ -1,4 +1,6 @@
-"""ts.checked(): one switch for indices, caches, bounds of loops, NaN and bounded inputs, in compiled programs too."""
+"""ts.checked(): one switch for indices, caches, bounds of loops, NaN and bounded inputs, in compiled
+programs too.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,8 @@ def test_inputs_that_a_promise_does_not_cover():
         with pytest.raises(NumericalError) as e:
             verify.numerics(bounded={"y": [0, 1]})(ts.jit(lambda y: y + 1))(bad)
         assert e.value.message == (
-            "verify.numerics: argument 'y' f32[2,2] has 2.0 at [1, 0], outside its bounds [0, 1]; the promise holds "
+            "verify.numerics: argument 'y' f32[2,2] has 2.0 at [1, 0], outside its bounds [0, 1]; the "
+            "promise holds "
             "for numbers within them"
         )
         with pytest.raises(NumericalError, match=r"argument 'x' f32\[4\] has 30.0 at \[0\]"):
@@ -110,7 +113,7 @@ def test_it_is_a_block_a_decorator_and_a_variable():
             assert not flags().checked
         assert flags().checked
     assert not flags().checked
-    code = "import tessera as ts, numpy as np\ntry: ts.jit(lambda x, i: x[i])(ts.ones((3,)), ts.tensor(np.array([5])))\nexcept IndexError as e: print(e.message)"
+    code = "import tessera as ts, numpy as np\ntry: ts.jit(lambda x, i: x[i])(ts.ones((3,)), ts.tensor(np.array([5])))\nexcept IndexError as e: print(e.message)"  # noqa: E501
     env = {**os.environ, "TESSERA_CHECKED": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True

@@ -20,7 +20,9 @@ from tessera.runtime.threads import thread_count
 
 
 def _in_steps(*scripts: list[Callable[[], None]]) -> None:
-    """Run each script in a thread of its own, their steps in turn: the first of each, the second of each ..."""
+    """Run each script in a thread of its own, their steps in turn: the first of each, the second of each
+    ...
+    """
     turns = threading.Barrier(len(scripts))
     errors: list[BaseException] = []
 
@@ -48,8 +50,10 @@ def test_two_threads_that_leave_in_the_order_they_entered_change_nothing():
     a, b = ts.numerics("fast"), ts.numerics("strict")
     seen: list[str] = []
     _in_steps(
-        [lambda: a.__enter__(), lambda: seen.append(flags().numerics), lambda: a.__exit__(None, None, None), lambda: seen.append(flags().numerics)],
-        [lambda: b.__enter__(), lambda: seen.append(flags().numerics), lambda: b.__exit__(None, None, None), lambda: seen.append(flags().numerics)],
+        [lambda: a.__enter__(), lambda: seen.append(flags().numerics), lambda: a.__exit__(None, None, None),
+        lambda: seen.append(flags().numerics)],
+        [lambda: b.__enter__(), lambda: seen.append(flags().numerics), lambda: b.__exit__(None, None, None),
+        lambda: seen.append(flags().numerics)],
     )  # fmt: skip
     assert seen == ["fast", "strict", before.numerics, before.numerics]
     assert flags() is before

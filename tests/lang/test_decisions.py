@@ -135,7 +135,8 @@ def test_values_that_were_decided_on_keep_their_bits():
     "wrap",
     [
         lambda f: ts.jit(f), lambda f: ts.jit(ts.grad(f)), lambda f: ts.grad(ts.jit(f)),
-        lambda f: lambda x: ts.vmap(f)(op.stack([x, x])), lambda f: lambda x: ts.vmap(ts.grad(f))(op.stack([x, x])),
+        lambda f: lambda x: ts.vmap(f)(op.stack([x, x])),
+        lambda f: lambda x: ts.vmap(ts.grad(f))(op.stack([x, x])),
         lambda f: ts.grad(lambda x: ts.scan(lambda c, _: (f(c), None), x, length=2)[0]),
     ],
     ids=["jit", "jit grad", "grad jit", "vmap", "vmap grad", "grad scan"],

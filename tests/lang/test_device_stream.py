@@ -1,4 +1,6 @@
-"""Streams of a GPU: beside the main one, in order where a result is read, on a driver that works as late as it may."""
+"""Streams of a GPU: beside the main one, in order where a result is read, on a driver that works as late
+as it may.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,8 @@ def test_a_stream_of_another_device_is_refused(lazy: FakeCuda) -> None:
         ts.Stream(),
     ):
         f(ts.tensor(x, device="cuda"))
-    with pytest.raises(OperandError, match="runs on cpu:0, but the stream is of cuda:0"), ts.Stream(device="cuda"):  # fmt: skip
+    with pytest.raises(OperandError,
+        match="runs on cpu:0, but the stream is of cuda:0"), ts.Stream(device="cuda"):  # fmt: skip
         f(ts.tensor(x))
     with pytest.raises(OperandError, match="streams of the CPU have none"):
         ts.Stream(priority=2)

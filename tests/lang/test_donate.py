@@ -91,7 +91,8 @@ def test_an_argument_that_is_donated_for_nothing_is_named() -> None:
     with pytest.warns(RuntimeWarning) as caught:
         g(draw(300, 200), draw(300, 200), {"a": draw(40, 50), "b": draw(7)})
     assert [str(w.message) for w in caught] == [
-        "f: the memory of the donated arguments x, z is not used again: no result or intermediate of its size is "
+        "f: the memory of the donated arguments x, z is not used again: no result or intermediate of its "
+        "size is "
         "made after its last use; do not donate it"
     ]
     assert caught[0].filename == __file__

@@ -1,6 +1,7 @@
 """Random programs over the whole catalogue keep every law; tools/fuzz.py runs many more of them.
 
-What a program breaks is found, made small and written as a test; what is known (tests/fuzz/known.py) is let be.
+What a program breaks is found, made small and written as a test; what is known (tests/fuzz/known.py) is let
+be.
 """
 
 from __future__ import annotations

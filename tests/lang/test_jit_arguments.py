@@ -134,8 +134,10 @@ def test_self_that_is_no_tree_is_refused(x):
         with pytest.raises(OperandError) as e:
             f(x)
         assert e.value.message == (
-            f"{name}: 'self' is Model, which is no tree, so that its tensors would be constants and changes to them "
-            "would not show; make Model a dataclass, register it with ts.tree.register(Model, flatten, unflatten), "
+            f"{name}: 'self' is Model, which is no tree, so that its tensors would be constants and changes "
+            f"to them "
+            "would not show; make Model a dataclass, register it with ts.tree.register(Model, flatten, "
+            "unflatten), "
             'or declare it static: ts.jit(static_argnames=("self",))'
         )
     assert m.fixed(x).tolist() == [2, 4]
@@ -146,7 +148,8 @@ def test_an_unknown_object_is_refused(x):
     with pytest.raises(OperandError) as e:
         f(x, {"a": Config(2.0)})
     assert e.value.message == (
-        "<lambda>: 'cfg['a']' of argument 'cfg' is Config, which is no tensor, number, array or tree of them; declare "
+        "<lambda>: 'cfg['a']' of argument 'cfg' is Config, which is no tensor, number, array or tree of "
+        "them; declare "
         'it static: ts.jit(static_argnames=("cfg",)), make Config a dataclass, or register it with '
         "ts.tree.register(Config, flatten, unflatten)"
     )
@@ -233,7 +236,8 @@ def test_a_static_field_that_cannot_be_hashed_is_named(x):
     with pytest.raises(OperandError) as e:
         Layer(x, [1]).apply(x)
     assert e.value.message == (
-        "apply: argument 'self' is a tree with a static field or a key that cannot be hashed; make the field a tuple "
+        "apply: argument 'self' is a tree with a static field or a key that cannot be hashed; make the "
+        "field a tuple "
         "or a frozen value, or leave out metadata static=True"
     )
 
@@ -283,7 +287,8 @@ def test_a_function_that_calls_itself_without_end_is_named(x):
     with pytest.raises(TraceError) as e:
         f(x)
     assert e.value.message == (
-        "f: functions, branches or loops are nested too deep, past 64 levels, or a function calls itself without end; "
+        "f: functions, branches or loops are nested too deep, past 64 levels, or a function calls itself "
+        "without end; "
         "write a loop with ts.fori_loop or ts.scan"
     )
 

@@ -1,6 +1,7 @@
 """Keys: what a call remembers is used for calls that are alike in all that matters, and for no other.
 
-Each function is called in turn with all of its settings, forward and back; what a fresh function gives is right.
+Each function is called in turn with all of its settings, forward and back; what a fresh function gives is
+right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Sparse products, experts, factors, spectral convolutions and wavelets: their definitions, eager and jitted."""
+"""Sparse products, experts, factors, spectral convolutions and wavelets: their definitions, eager and
+jitted.
+"""
 
 from __future__ import annotations
 
@@ -156,12 +158,14 @@ def test_one_product_for_queries_keys_and_values():
          "bsmm: x is f32[3,1], expected a multiple of the 2 columns of a block"),
         (lambda: op.segment_reduce(ts.ones((2,)), ts.tensor([0, 1]), count=2, reduction="any"),
          "segment_reduce: reduction is 'any', expected one of sum, prod, max, min, mean"),
-        (lambda: op.moe_router(ts.ones((2,)), 1), "moe_router: the scores are f32[2], expected (tokens, experts)"),
+        (lambda: op.moe_router(ts.ones((2,)), 1),
+        "moe_router: the scores are f32[2], expected (tokens, experts)"),
         (lambda: op.factorized_matmul(ts.ones((2,)), ts.ones((2, 3)), ts.ones((2, 2))),
          "factorized_matmul: u is f32[2,3] and v f32[2,2], expected (in, rank) and (rank, out)"),
         (lambda: op.dwt(ts.ones((3,))), "dwt: x is f32[3], expected floats with an even size along axis -1"),
         (lambda: op.dwt(ts.ones((4,)), "sym4"), "dwt: wavelet is 'sym4', expected one of haar, db1, "),
-        (lambda: op.idwt(ts.ones((4,)), ts.ones((2,))), "idwt: got f32[4] and f32[2], expected floats of one type"),
+        (lambda: op.idwt(ts.ones((4,)), ts.ones((2,))),
+        "idwt: got f32[4] and f32[2], expected floats of one type"),
         (lambda: ts.qkv_projection(ts.ones((2, 2)), ts.ones((2, 6)), heads=1),
          "qkv_projection: x is f32[2,2] and the weight f32[2,6], expected (batch, seq, width) and a matrix"),
     ],

@@ -1,4 +1,6 @@
-"""Movement in programs: a prefetch is a step of every level and of the profile; what is not moved is named."""
+"""Movement in programs: a prefetch is a step of every level and of the profile; what is not moved is
+named.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def test_transforms_keep_it() -> None:
     g = ts.trace(ts.grad(lambda w: op.sum(layer(ts.tensor(X), w))), ts.tensor(W))
     assert [n.op.name for n in g.nodes].count("state_prefetch") == 1
     many = ts.jit(ts.vmap(layer, in_axes=(None, 0)), target="cpu")(X, np.stack([W, W]))
-    np.testing.assert_allclose(many.numpy()[1], plain(ts.tensor(X), ts.tensor(W)).numpy(), rtol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(many.numpy()[1], plain(ts.tensor(X), ts.tensor(W)).numpy(),
+        rtol=1e-6)  # fmt: skip
 
 
 def test_a_cache_is_asked_for_where_it_is_prefetched() -> None:
@@ -76,7 +79,8 @@ def test_what_does_not_move_is_named() -> None:
         ts.jit(f, target="cpu")(c, k)
     (w,) = caught
     assert str(w.message) == (
-        "offload: f32[1,2,8,4] is not moved: on a CPU the memory of the host is that of the device; offload it outside of "
+        "offload: f32[1,2,8,4] is not moved: on a CPU the memory of the host is that of the device; offload "
+        "it outside of "
         "the program, or leave it out"
     )
     assert w.filename == __file__

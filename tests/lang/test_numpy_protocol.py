@@ -16,17 +16,29 @@ X = np.random.default_rng(0).standard_normal((3, 4))
 U = np.abs(X) + 0.5
 
 CALLS: dict[str, Any] = {
-    "sin": np.sin, "add": lambda x: np.add(x, U), "add of an array": lambda x: np.add(U, x), "power": lambda x: np.power(x, 2.0),
-    "arctan2": lambda x: np.arctan2(x, U), "maximum": lambda x: np.maximum(x, 0.0), "mean": np.mean, "mean along": lambda x: np.mean(x, axis=1),
-    "sum kept": lambda x: np.sum(x, axis=0, keepdims=True), "max": lambda x: np.max(x, 0), "std": np.std, "argmax": lambda x: np.argmax(x, axis=1),
-    "concatenate": lambda x: np.concatenate([x, x], axis=1), "stack": lambda x: np.stack((x, x)), "where": lambda x: np.where(x > 0, x, 0.0),
-    "reshape": lambda x: np.reshape(x, (4, 3)), "transpose": np.transpose, "swapaxes": lambda x: np.swapaxes(x, 0, 1), "clip": lambda x: np.clip(x, -1.0, 1.0),
-    "sort": lambda x: np.sort(x, axis=0), "cumsum": lambda x: np.cumsum(x, axis=1), "dot": lambda x: np.dot(x, x.T), "tril": np.tril,
-    "einsum": lambda x: np.einsum("ij,kj->ik", x, x), "roll": lambda x: np.roll(x, 1, axis=0), "take": lambda x: np.take(x, [0, 2], axis=1),
-    "squeeze": lambda x: np.squeeze(x[:1]), "outer": lambda x: np.outer(x[0], x[1]), "zeros_like": np.zeros_like, "flip": lambda x: np.flip(x, 0),
-    "tensordot": lambda x: np.tensordot(x, x, axes=2), "expand_dims": lambda x: np.expand_dims(x, 1), "round": np.round,
-    "fallback": lambda x: np.gradient(x[0]), "fallback with a scalar axis": lambda x: np.apply_along_axis(np.sum, 0, x),
-    "add.reduce": lambda x: np.add.reduce(x, axis=0), "multiply.outer": lambda x: np.multiply.outer(x[0], x[1]), "norm of rows": lambda x: np.linalg.norm(x, axis=1),
+    "sin": np.sin, "add": lambda x: np.add(x, U), "add of an array": lambda x: np.add(U, x),
+    "power": lambda x: np.power(x, 2.0),
+    "arctan2": lambda x: np.arctan2(x, U), "maximum": lambda x: np.maximum(x, 0.0), "mean": np.mean,
+    "mean along": lambda x: np.mean(x, axis=1),
+    "sum kept": lambda x: np.sum(x, axis=0, keepdims=True), "max": lambda x: np.max(x, 0), "std": np.std,
+    "argmax": lambda x: np.argmax(x, axis=1),
+    "concatenate": lambda x: np.concatenate([x, x], axis=1), "stack": lambda x: np.stack((x, x)),
+    "where": lambda x: np.where(x > 0, x, 0.0),
+    "reshape": lambda x: np.reshape(x, (4, 3)), "transpose": np.transpose,
+    "swapaxes": lambda x: np.swapaxes(x, 0, 1), "clip": lambda x: np.clip(x, -1.0, 1.0),
+    "sort": lambda x: np.sort(x, axis=0), "cumsum": lambda x: np.cumsum(x, axis=1),
+    "dot": lambda x: np.dot(x, x.T), "tril": np.tril,
+    "einsum": lambda x: np.einsum("ij,kj->ik", x, x), "roll": lambda x: np.roll(x, 1, axis=0),
+    "take": lambda x: np.take(x, [0, 2], axis=1),
+    "squeeze": lambda x: np.squeeze(x[:1]), "outer": lambda x: np.outer(x[0], x[1]),
+    "zeros_like": np.zeros_like, "flip": lambda x: np.flip(x, 0),
+    "tensordot": lambda x: np.tensordot(x, x, axes=2), "expand_dims": lambda x: np.expand_dims(x, 1),
+    "round": np.round,
+    "fallback": lambda x: np.gradient(x[0]),
+    "fallback with a scalar axis": lambda x: np.apply_along_axis(np.sum, 0, x),
+    "add.reduce": lambda x: np.add.reduce(x, axis=0),
+    "multiply.outer": lambda x: np.multiply.outer(x[0], x[1]),
+    "norm of rows": lambda x: np.linalg.norm(x, axis=1),
 }  # fmt: skip
 
 
@@ -70,8 +82,10 @@ def read_only() -> Any:
 
 
 LAYOUTS = {
-    "strided": X[::2, ::-1], "transposed": X.T, "read-only": read_only(), "byte-swapped": X.astype(">f8"), "zero-size": X[:0],
-    "broadcast": np.broadcast_to(X[0], (5, 4)), "fortran": np.asfortranarray(X), "scalar": X[0, 0], "unaligned": np.frombuffer(b"\0" + X.tobytes(), "f8", offset=1),
+    "strided": X[::2, ::-1], "transposed": X.T, "read-only": read_only(), "byte-swapped": X.astype(">f8"),
+    "zero-size": X[:0],
+    "broadcast": np.broadcast_to(X[0], (5, 4)), "fortran": np.asfortranarray(X), "scalar": X[0, 0],
+    "unaligned": np.frombuffer(b"\0" + X.tobytes(), "f8", offset=1),
 }  # fmt: skip
 
 

@@ -70,9 +70,12 @@ def pixels(html):
 
 
 def values(lowered):
-    yield from (ts.tensor(R.normal(size=s)) for s in ((), (3,), (100,), (2, 2), (40, 500), (2, 3, 4), (0, 2)))  # fmt: skip
-    yield from (ts.tensor([1.0, 2.0]).astype(d) for d in (ts.bf16, ts.i8, ts.c64, ts.bool_, ts.f8e4m3))  # fmt: skip
-    yield from (op.kronecker(op.eye(3), op.fft(4)), op.laplacian((5, 5)), op.eye(5000), op.zero(2, 3))  # fmt: skip
+    yield from (ts.tensor(R.normal(size=s))
+        for s in ((), (3,), (100,), (2, 2), (40, 500), (2, 3, 4), (0, 2)))  # fmt: skip
+    yield from (ts.tensor([1.0, 2.0]).astype(d)
+        for d in (ts.bf16, ts.i8, ts.c64, ts.bool_, ts.f8e4m3))  # fmt: skip
+    yield from (op.kronecker(op.eye(3), op.fft(4)), op.laplacian((5, 5)), op.eye(5000),
+        op.zero(2, 3))  # fmt: skip
     yield from (lowered.graph, lowered.traced, lowered.schedule, lowered.memory)
     yield from (Schedule(block=(64, 64), warps=4), Schedule(), derivation())
 
@@ -122,7 +125,8 @@ def test_an_operator_shows_its_structure():
 
 def test_programs(lowered):
     graph = lowered.graph._repr_html_()
-    assert re.findall(r">([^<>]+)</text>", graph) == ["x", "w", *(n.op.name for n in lowered.graph.nodes)]  # fmt: skip
+    assert re.findall(r">([^<>]+)</text>", graph) == ["x", "w",
+        *(n.op.name for n in lowered.graph.nodes)]  # fmt: skip
     assert graph.count("<path") == sum(len(n.operands) for n in lowered.graph.nodes)
     for s in lowered.schedule.steps:
         assert f">{s.name}</td>".replace("<lambda>", "&lt;lambda&gt;") in (
@@ -133,7 +137,8 @@ def test_programs(lowered):
     assert "common left factor" in derivation()._repr_html_()
 
 
-@pytest.mark.parametrize("x", [op.ones((2, 3, 4)), op.ones(()), op.zeros((0,)), op.eye(5000)], ids=["rank 3", "rank 0", "empty", "large"])  # fmt: skip
+@pytest.mark.parametrize("x", [op.ones((2, 3, 4)), op.ones(()), op.zeros((0,)), op.eye(5000)],
+    ids=["rank 3", "rank 0", "empty", "large"])  # fmt: skip
 def test_what_cannot_be_plotted_is_said_before_matplotlib_is_asked(x):
     with pytest.raises(OperandError, match=r"plot: .*(index it|plot a part)"):
         x.plot()

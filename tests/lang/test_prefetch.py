@@ -55,7 +55,8 @@ def test_inside_of_jit_it_is_a_step_on_a_cpu_and_refused_by_name_on_a_gpu():
     with fake_gpu(), pytest.warns(RuntimeWarning) as caught:
         ts.jit(f)(op.ones((3,)).to("cuda"))
     assert [str(w.message) for w in caught] == [
-        "prefetch: into 'l2' is not done here: on a GPU a kernel decides what lies near; see tile.prefetch and "
+        "prefetch: into 'l2' is not done here: on a GPU a kernel decides what lies near; see tile.prefetch "
+        "and "
         "tile.load(stages=...)"
     ]
     assert caught[0].filename == __file__

@@ -87,18 +87,32 @@ def diagonal(x: Tensor["N", f32]) -> Operator["N", "N", f32]:
 @pytest.mark.parametrize(
     ("call", "text", "line"),
     [
-        (lambda: turned(F(2, 3)), "turned: the result is f32[S,B]: axis 0 is S, expected B as in Tensor['B', 'S', f32]", "return x.T"),
-        (lambda: turned(F(3, 3)), "turned: the result is f32[S,B]: axis 0 is S, expected B as in Tensor['B', 'S', f32]", "return x.T"),
-        (lambda: widened(F(2)), "widened: the result is f64[B], expected dtype f32 as in Tensor['B', f32]; cast it with astype", "return x.astype(f64)"),
-        (lambda: summed(F(2)), "summed: the result is f32[] of rank 0, expected Tensor['B', f32]", "return op.sum(x)"),
-        (lambda: square(F(2, 3)), "square: the result is f32[2,3]: axis 1 is 3, expected N = 2 as in Tensor['N', 'N']", "def square(x) -> Tensor[\"N\", \"N\"]:\n  it is argument 'x'"),
-        (lambda: sized(F(2)), "sized: the result is f32[2]: axis 0 is 2, expected 3 as in Tensor[3, f32]", "return x * 2"),
-        (lambda: doubled(F(2)), "doubled: the result is f32[B]: axis 0 is B, expected 2*B as in Tensor['2*B', f32]", "def doubled(x: Tensor[\"B\", f32]) -> Tensor[\"2*B\", f32]:\n  it is argument 'x'"),
-        (lambda: pair(F(2)), "pair: the result[0] is f32[] of rank 0, expected Tensor['B', f32]", "return op.sum(x), x"),
-        (lambda: plain_pair(F(2)), "plain_pair: the result is Tensor, expected 2 as in (Tensor['B', f32], Tensor[f32])", "it is argument 'x'"),
-        (lambda: listed(F(2)), "listed: the result[1] is f32[1]: axis 0 is 1, expected B as in Tensor['B', f32]", "return [x, x[:1]]"),
+        (lambda: turned(F(2, 3)), "turned: the result is f32[S,B]: axis 0 is S, expected B as in "
+                                  "Tensor['B', 'S', f32]", "return x.T"),
+        (lambda: turned(F(3, 3)), "turned: the result is f32[S,B]: axis 0 is S, expected B as in "
+                                  "Tensor['B', 'S', f32]", "return x.T"),
+        (lambda: widened(F(2)), "widened: the result is f64[B], expected dtype f32 as in Tensor['B', f32]; "
+                                "cast it with astype", "return x.astype(f64)"),
+        (lambda: summed(F(2)), "summed: the result is f32[] of rank 0, expected Tensor['B', f32]",
+        "return op.sum(x)"),
+        (lambda: square(F(2, 3)), "square: the result is f32[2,3]: axis 1 is 3, expected N = 2 as in "
+                                  "Tensor['N', 'N']", "def square(x) -> Tensor[\"N\", \"N\"]:\n  it is "
+                                                      "argument 'x'"),
+        (lambda: sized(F(2)), "sized: the result is f32[2]: axis 0 is 2, expected 3 as in Tensor[3, f32]",
+        "return x * 2"),
+        (lambda: doubled(F(2)), "doubled: the result is f32[B]: axis 0 is B, expected 2*B as in "
+                                "Tensor['2*B', f32]", "def doubled(x: Tensor[\"B\", f32]) -> "
+                                                      "Tensor[\"2*B\", f32]:\n  it is argument 'x'"),
+        (lambda: pair(F(2)), "pair: the result[0] is f32[] of rank 0, expected Tensor['B', f32]",
+        "return op.sum(x), x"),
+        (lambda: plain_pair(F(2)),
+        "plain_pair: the result is Tensor, expected 2 as in (Tensor['B', f32], Tensor[f32])",
+        "it is argument 'x'"),
+        (lambda: listed(F(2)), "listed: the result[1] is f32[1]: axis 0 is 1, expected B as in Tensor['B', "
+                               "f32]", "return [x, x[:1]]"),
         (lambda: word(F(2)), "word: the result is dict, expected Tensor[f32]", "def word(x) -> Tensor[f32]:"),
-        (lambda: matrix(F(5)), "matrix: the result is", "def matrix(x: Tensor[\"N\", f32]) -> Operator[\"N\", \"N\", f32]:"),
+        (lambda: matrix(F(5)), "matrix: the result is",
+        "def matrix(x: Tensor[\"N\", f32]) -> Operator[\"N\", \"N\", f32]:"),
     ],
 )  # fmt: skip
 def test_a_result_that_breaks_its_annotation_is_an_error(call, text, line):

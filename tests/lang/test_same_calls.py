@@ -25,7 +25,8 @@ _RNG = np.random.default_rng(1)
 _M = _RNG.normal(size=(3, 4))
 ARRAYS: dict[str, Any] = {
     "v": np.array([3.0, 1.0, 2.0, 2.0, 5.0]), "m": _M, "square": _RNG.normal(size=(3, 3)) + 3 * np.eye(3),
-    "batch": _RNG.normal(size=(2, 3, 3)), "i": np.array([2, 0, 1]), "k": np.array([[0, 1, 2, 0], [1, 1, 0, 2]]),
+    "batch": _RNG.normal(size=(2, 3, 3)), "i": np.array([2, 0, 1]),
+    "k": np.array([[0, 1, 2, 0], [1, 1, 0, 2]]),
     "z": _M + 1j * _M[::-1], "nan": np.array([np.nan, 1, 2, -2.0]), "empty": np.zeros((0, 3)),
     "number": np.float64(1.5), "rows": [np.arange(3.0), np.ones(3)],
 }  # fmt: skip
@@ -110,7 +111,8 @@ def calls(f: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
 def _theirs(x: Any) -> Any:
     x = ARRAYS.get(x, x) if isinstance(x, str) else x
-    return [a.copy() for a in x] if isinstance(x, list) and x is ARRAYS["rows"] else np.copy(x) if isinstance(x, np.ndarray) else x  # fmt: skip
+    return [a.copy() for a in x] if isinstance(x,
+        list) and x is ARRAYS["rows"] else np.copy(x) if isinstance(x, np.ndarray) else x  # fmt: skip
 
 
 def _ours(x: Any) -> Any:

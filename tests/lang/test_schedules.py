@@ -1,4 +1,6 @@
-"""Schedules of compiled kernels: by op, by the names of kernels, from a file; each acts or is refused, and no bit changes."""
+"""Schedules of compiled kernels: by op, by the names of kernels, from a file; each acts or is refused,
+and no bit changes.
+"""
 
 import json
 import re

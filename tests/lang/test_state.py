@@ -1,4 +1,6 @@
-"""Caches: decode is prefill is any chunking to the bit; what does not fit is an error; annotated ones are linear."""
+"""Caches: decode is prefill is any chunking to the bit; what does not fit is an error; annotated ones are
+linear.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ Q, K, V = drawn(B, HEADS, S, D), drawn(B, SHARED, S, D), drawn(B, SHARED, S, D)
 
 
 @ts.jit
-def step(cache: Any, q: Tensor["B", "H", "S", "D", f32], k: Tensor["B", "G", "S", "D", f32], v: Tensor["B", "G", "S", "D", f32]):  # fmt: skip
+def step(cache: Any, q: Tensor["B", "H", "S", "D", f32], k: Tensor["B", "G", "S", "D", f32],
+    v: Tensor["B", "G", "S", "D", f32]):  # fmt: skip
     cache = cache.append(k, v)
     return ts.flash_attention(q, cache), cache
 
@@ -87,7 +90,8 @@ def test_a_ring_keeps_its_window_in_little_memory():
 
 
 @ts.jit
-def ragged_step(cache: Any, q: Tensor["B", "H", "S", "D", f32], k: Tensor["B", "G", "S", "D", f32], v: Tensor["B", "G", "S", "D", f32], counts: Any):  # fmt: skip
+def ragged_step(cache: Any, q: Tensor["B", "H", "S", "D", f32], k: Tensor["B", "G", "S", "D", f32],
+    v: Tensor["B", "G", "S", "D", f32], counts: Any):  # fmt: skip
     cache = cache.append(k, v, counts=counts)
     return ts.flash_attention(q, cache, counts=counts), cache
 
@@ -265,7 +269,8 @@ def test_an_annotated_cache_is_checked_and_one_program():
     with pytest.raises(AnnotationError) as e:
         f(KVCache.empty(1, 2, 5, 3, "f64"), drawn(1, 2, 1, 3))
     assert e.value.message == (
-        "argument 'c.K' is f64[1,2,5,3], expected dtype f32 as in Tensor['B', 'H', 'S_max', 'D_h', f32]; cast it: "
+        "argument 'c.K' is f64[1,2,5,3], expected dtype f32 as in Tensor['B', 'H', 'S_max', 'D_h', f32]; "
+        "cast it: "
         "c.K.astype(f32)"
     )
     with pytest.raises(
@@ -349,38 +354,50 @@ WRONG: dict[str, tuple[Any, type[Exception]]] = {
     "KVCache.append: got 6 positions for a cache of 5; make a larger one":
         (lambda: KVCache.empty(1, 2, 5, 3).append(new(1, 2, 6, 3), new(1, 2, 6, 3)), ShapeError),
     "KVCache.append: length 4 is out of range for 2 more positions in a cache of 5; use 0 to 3":
-        (lambda: KVCache.empty(1, 2, 5, 3).append(new(1, 2, 4, 3), new(1, 2, 4, 3)).append(new(1, 2, 2, 3), new(1, 2, 2, 3)), AxisError),
+        (lambda: KVCache.empty(1, 2, 5, 3).append(new(1, 2, 4, 3), new(1, 2, 4, 3)).append(new(1, 2, 2, 3),
+        new(1, 2, 2, 3)), AxisError),
     "KVCache.append: counts need a length for each sequence; make the cache with per_sequence=True":
-        (lambda: KVCache.empty(1, 2, 5, 3).append(new(1, 2, 1, 3), new(1, 2, 1, 3), counts=ts.tensor([1])), OperandError),
+        (lambda: KVCache.empty(1, 2, 5, 3).append(new(1, 2, 1, 3), new(1, 2, 1, 3), counts=ts.tensor([1])),
+        OperandError),
     "KVCache.append: counts are i64[2], expected one number for each of 1 sequences":
-        (lambda: KVCache.empty(1, 2, 5, 3, per_sequence=True).append(new(1, 2, 1, 3), new(1, 2, 1, 3), counts=ts.tensor([1, 1])), ShapeError),
+        (lambda: KVCache.empty(1, 2, 5, 3, per_sequence=True).append(new(1, 2, 1, 3), new(1, 2, 1, 3),
+        counts=ts.tensor([1, 1])), ShapeError),
     "KVCache.append: counts 3 at [0] is out of range for 2 new positions; use 0 to 2":
-        (lambda: KVCache.empty(1, 2, 5, 3, per_sequence=True).append(new(1, 2, 2, 3), new(1, 2, 2, 3), counts=ts.tensor([3])), AxisError),
-    "KVCache.append: got 3 positions for a ring of 5 with a window of 4, which takes 2 at once; make a larger ring, or append fewer":
+        (lambda: KVCache.empty(1, 2, 5, 3, per_sequence=True).append(new(1, 2, 2, 3), new(1, 2, 2, 3),
+        counts=ts.tensor([3])), AxisError),
+    "KVCache.append: got 3 positions for a ring of 5 with a window of 4, which takes 2 at once; make a "
+    "larger ring, or append fewer":
         (lambda: KVCache.empty(1, 2, 5, 3, window=4).append(new(1, 2, 3, 3), new(1, 2, 3, 3)), ShapeError),
     "KVCache.append: got bf16[1,2,1,3] for K, expected f32[1,2,positions,3] as in the cache i8[1,2,5,3]":
-        (lambda: KVCache.empty(1, 2, 5, 3, quantized="i8").append(*[new(1, 2, 1, 3).astype("bf16")] * 2), ShapeError),
+        (lambda: KVCache.empty(1, 2, 5, 3, quantized="i8").append(*[new(1, 2, 1, 3).astype("bf16")] * 2),
+        ShapeError),
     "KVCache.append: length 4 is out of range for 2 more positions in a cache of 5; use 0 to 3 ":
-        (lambda: KVCache.empty(1, 2, 5, 3, quantized="i8").append(*[new(1, 2, 4, 3)] * 2).append(*[new(1, 2, 2, 3)] * 2), AxisError),
+        (lambda: KVCache.empty(1, 2, 5, 3,
+        quantized="i8").append(*[new(1, 2, 4, 3)] * 2).append(*[new(1, 2, 2, 3)] * 2), AxisError),
     "KVCache.append: got f32[1,3,1,3] for V, expected f32[1,2,positions,3] as in the cache":
-        (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=3).append(new(1, 2, 1, 3), new(1, 3, 1, 3)), ShapeError),
+        (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=3).append(new(1, 2, 1, 3), new(1, 3, 1, 3)),
+        ShapeError),
     "KVCache.append: got K f32[1,2,1,3] and V f32[1,2,2,3], expected as many positions":
-        (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=3).append(new(1, 2, 1, 3), new(1, 2, 2, 3)), ShapeError),
+        (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=3).append(new(1, 2, 1, 3), new(1, 2, 2, 3)),
+        ShapeError),
     "KVCache.append: pages 2 is out of range for a pool of 1; use 0 to 1":
         (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=1).append(*[new(1, 2, 5, 3)] * 2), AxisError),
     "KVCache.append: length 8 at [0] is out of range for 1 more positions in a cache of 8; use 0 to 7":
-        (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=3).append(*[new(1, 2, 8, 3)] * 2).append(*[new(1, 2, 1, 3)] * 2), AxisError),
+        (lambda: KVCache.empty(1, 2, 8, 3, page=4,
+        pages=3).append(*[new(1, 2, 8, 3)] * 2).append(*[new(1, 2, 1, 3)] * 2), AxisError),
     "KVCache.empty: window, quantized and page are kinds of caches; give one of them":
         (lambda: KVCache.empty(1, 2, 8, 3, page=4, pages=3, window=2), OperandError),
     "KVCache.empty: window is 9, expected 1 to 8, the slots of the ring":
         (lambda: KVCache.empty(1, 2, 8, 3, window=9), OperandError),
     "KVCache.empty: quantized is i16, expected one of i8, f8e4m3, f8e5m2":
         (lambda: KVCache.empty(1, 2, 8, 3, quantized="i16"), OperandError),
-    "KVCache.empty: page is 4 and pages None, expected how many positions a page has and how many pages there are":
+    "KVCache.empty: page is 4 and pages None, expected how many positions a page has and how many pages "
+    "there are":
         (lambda: KVCache.empty(1, 2, 8, 3, page=4), OperandError),
     "KVCache.truncate: length -1 is out of range for a number of positions; use 0 to 2147483647":
         (lambda: KVCache.empty(1, 2, 8, 3).truncate(-1), AxisError),
-    "KVCache.truncate: the positions to forget 3 is out of range for a ring of 5 with a window of 4; use 0 to 1":
+    "KVCache.truncate: the positions to forget 3 is out of range for a ring of 5 with a window of 4; use 0 "
+    "to 1":
         (lambda: _fed(KVCache.empty(1, 2, 5, 3, window=4), 7).truncate(4), AxisError),
     "KVCache.prune: count is 3, but the cache holds 2 positions":
         (lambda: KVCache.empty(1, 2, 5, 3).append(*[new(1, 2, 2, 3)] * 2).prune(3), OperandError),
@@ -394,20 +411,24 @@ WRONG: dict[str, tuple[Any, type[Exception]]] = {
         (lambda: KVCache.empty(1, 2, 5, 3).fork([[0]]), ShapeError),
     "take: index 1 at [0] is out of range for axis 0 of f32[1,2,5,3]; use -1 to 0":
         (lambda: KVCache.empty(1, 2, 5, 3).fork([1]), AxisError),
-    "flash_attention: got Tensor for the cache, expected a KVCache; for keys and values alone use op.attention(q, k, v)":
+    "flash_attention: got Tensor for the cache, expected a KVCache; for keys and values alone use "
+    "op.attention(q, k, v)":
         (lambda: ts.flash_attention(new(1, 2, 1, 3), new(1, 2, 1, 3)), OperandError),
-    "flash_attention: q is f32[1,3,1,3] and the keys f32[1,2,5,3], expected (batch, heads, seq, dim) with heads that those of the keys divide":
+    "flash_attention: q is f32[1,3,1,3] and the keys f32[1,2,5,3], expected (batch, heads, seq, dim) with "
+    "heads that those of the keys divide":
         (lambda: ts.flash_attention(new(1, 3, 1, 3), KVCache.empty(1, 2, 5, 3)), ShapeError),
     "flash_attention: q is bf16[1,2,1,3] and the keys f32[1,2,5,3], expected one dtype; cast q with astype":
         (lambda: ts.flash_attention(new(1, 2, 1, 3).astype("bf16"), KVCache.empty(1, 2, 5, 3)), OperandError),
     "flash_attention: dropout 0.5 needs key=, such as ts.key(0)":
         (lambda: ts.flash_attention(new(1, 2, 1, 3), KVCache.empty(1, 2, 5, 3), dropout=0.5), OperandError),
-    "split_qkv: qkv is f32[2,3], expected (batch, seq, width)": (lambda: ts.split_qkv(new(2, 3), heads=1), ShapeError),
-    "split_qkv: the width of f32[1,2,10] is no multiple of 6, for 2 heads of queries and 2 of keys and values":
+    "split_qkv: qkv is f32[2,3], expected (batch, seq, width)": (lambda: ts.split_qkv(new(2, 3), heads=1),
+    ShapeError),
+    "split_qkv: the width of f32[1,2,10] is no multiple of 6, for 2 heads of queries and 2 of keys and values":  # noqa: E501
         (lambda: ts.split_qkv(new(1, 2, 10), heads=2), ShapeError),
     "split_qkv: heads is 3 and kv_heads 2, expected positive numbers of which the second divides the first":
         (lambda: ts.split_qkv(new(1, 2, 14), heads=3, kv_heads=2), OperandError),
-    "state_move: to is 'moon', expected one of device, host": (lambda: op.state_move(new(2), to="moon"), OperandError),
+    "state_move: to is 'moon', expected one of device, host": (lambda: op.state_move(new(2), to="moon"),
+    OperandError),
 }  # fmt: skip
 
 

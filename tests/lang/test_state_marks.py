@@ -1,4 +1,6 @@
-"""Marks of states: an annotation says what kind of state an argument is, and an argument that is not is refused."""
+"""Marks of states: an annotation says what kind of state an argument is, and an argument that is not is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -97,28 +99,34 @@ PARAMS = {"w": op.ones((2, 2), bf16)}
 GOOD = STATE.init(PARAMS)
 WRONG = {
     "kind": (lambda: rolled(KVCache.empty(1, 2, 8, 4), K),
-             "argument 'c' is a KVCache, expected a RollingCache as in KVCache['B', 'H', 'S_max', 'D_h', f32] @ "
+             "argument 'c' is a KVCache, expected a RollingCache as in KVCache['B', 'H', 'S_max', 'D_h', "
+             "f32] @ "
              "rolling_window(4); make it with KVCache.empty(..., window=...)"),
     "window": (lambda: rolled(KVCache.empty(1, 2, 8, 4, window=5), K),
                "argument 'c' has a window of 5, expected 4 as in KVCache['B', 'H', 'S_max', 'D_h', f32] @ "
                "rolling_window(4)"),
     "pages": (lambda: by_pages(KVCache.empty(1, 2, 8, 4), K), "expected a PagedCache as in"),
-    "dtype": (lambda: here(KVCache.empty(1, 2, 8, 4, bf16), K), "argument 'c.K' is bf16[1,2,8,4], expected dtype f32"),
+    "dtype": (lambda: here(KVCache.empty(1, 2, 8, 4, bf16), K),
+    "argument 'c.K' is bf16[1,2,8,4], expected dtype f32"),
     "no cache": (lambda: here(K, K), "argument 'c' has the tensors none, expected a cache as in"),
     "mark": (lambda: PLAIN @ ts.fp32_master,
-             "KVCache['B', 'H', 'S_max', 'D_h', f32] @ fp32_master: expected one of rolling_window, paged, device(...)"),
+             "KVCache['B', 'H', 'S_max', 'D_h', f32] @ fp32_master: expected one of rolling_window, paged, "
+             "device(...)"),
     "twice": (lambda: PLAIN @ ts.paged @ ts.paged, "@ paged @ paged: the mark is given twice"),
     "number": (lambda: ts.paged(3), "paged(3): only rolling_window takes a number"),
     "zero": (lambda: ts.rolling_window(0), "rolling_window(0): only rolling_window takes a number"),
     "optimiser mark": (lambda: OptimizerState["p"] @ ts.rolling_window,
-                       "OptimizerState[p] @ rolling_window: expected one of fp32_master, paged, checkpointable, device(...)"),
+                       "OptimizerState[p] @ rolling_window: expected one of fp32_master, paged, "
+                       "checkpointable, device(...)"),
     "sizes": (lambda: PLAIN.empty(B=1), ".empty: got the sizes B, expected B=, D_h=, H=, S_max="),
     "other size": (lambda: PLAIN.empty(B=1, H=1, S_max=4, D_h=2, Q=3), "expected B=, D_h=, H=, S_max="),
     "list": (lambda: step(PARAMS, [1], PARAMS),
              "argument 'state' is list, expected the state of an optimiser, as opt.init(params) gives"),
     "no master": (lambda: step(PARAMS, {"step": GOOD["step"]}, PARAMS),
-                  "argument 'state' has no f32 master for a parameter bf16[2,2], as OptimizerState[params] @ fp32_master"),
-    "narrow master": (lambda: step(PARAMS, {**GOOD, "master": PARAMS}, PARAMS), "argument 'state' has no f32 master"),
+                  "argument 'state' has no f32 master for a parameter bf16[2,2], as OptimizerState[params] "
+                  "@ fp32_master"),
+    "narrow master": (lambda: step(PARAMS, {**GOOD, "master": PARAMS}, PARAMS),
+    "argument 'state' has no f32 master"),
     "other parameters": (lambda: step(PARAMS, STATE.init({"v": PARAMS["w"]}), PARAMS),
                          "is {'v': *}, expected {'w': *} as in OptimizerState[params]"),
     "other shapes": (lambda: step(PARAMS, STATE.init({"w": op.ones((3,), bf16)}), PARAMS),
@@ -142,7 +150,8 @@ def test_a_name_that_no_argument_has():
     with pytest.raises(AnnotationError) as e:
         f(PARAMS, GOOD)
     assert e.value.message == (
-        "argument 'state' is annotated OptimizerState[params], but there is no argument 'params'; there are weights, state"
+        "argument 'state' is annotated OptimizerState[params], but there is no argument 'params'; there are "
+        "weights, state"
     )
 
 
@@ -178,7 +187,8 @@ def test_a_stale_state_of_an_optimiser_is_refused(name, optimiser):
     with pytest.raises(TraceError) as e:
         ts.jit(f).traced(params, state, params)
     assert e.value.message == (
-        "OptimizerState: this state is stale: a newer one was made of it; use that one, as in params, state = "
+        "OptimizerState: this state is stale: a newer one was made of it; use that one, as in params, state "
+        "= "
         "opt.update(grads, state, params), or leave the annotation out to keep old ones as values"
     )
     assert "test_state_marks.py" in str(e.value)

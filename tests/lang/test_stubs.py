@@ -1,4 +1,6 @@
-"""op.pyi: the stub is what the records say, and a type checker that reads it accepts right programs and rejects wrong ones."""
+"""op.pyi: the stub is what the records say, and a type checker that reads it accepts right programs and
+rejects wrong ones.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,8 @@ def test_mypy_finds_every_wrong_line_and_no_other(tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}_program.py" for name in PROGRAMS}
     for name, text in PROGRAMS.items():
         files[name].write_text(text)
-    # With the options of `make test`: others would check the whole package anew, now and in the next `make test`.
+    # With the options of `make test`: others would check the whole package anew, now and in the
+    # next `make test`.
     config = [
         "--config-file",
         str(ROOT / "pyproject.toml"),

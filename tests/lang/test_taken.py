@@ -1,4 +1,6 @@
-"""What ts.tensor and the ops take: numbers that fit, arrays of any library, and nothing that changes later."""
+"""What ts.tensor and the ops take: numbers that fit, arrays of any library, and nothing that changes
+later.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,31 @@ class Lent:
 @pytest.mark.parametrize(
     ("data", "dtype", "text"),
     [
-        ([300], "i8", "tensor: 300 does not fit i8; take a wider dtype, or wrap around with ts.tensor(x).astype(i8)"),
-        ([-1], "u8", "tensor: -1 does not fit u8; take a wider dtype, or wrap around with ts.tensor(x).astype(u8)"),
-        ([[1, 9]], "i4", "tensor: 9 does not fit i4; take a wider dtype, or wrap around with ts.tensor(x).astype(i4)"),
-        (2**40, "i32", f"tensor: {2**40} does not fit i32; take a wider dtype, or wrap around with ts.tensor(x).astype(i32)"),
-        ([2**70], "i64", f"tensor: {2**70} does not fit i64; take a wider dtype, or wrap around with ts.tensor(x).astype(i64)"),
-        ([1.5, 2.0], "i32", "tensor: 1.5 is no integer and would lose its fraction in i32; round it with op.round, or cut it off with ts.tensor(x).astype(i32)"),
-        ([1e30], "i64", f"tensor: {int(1e30)} does not fit i64; take a wider dtype, or wrap around with ts.tensor(x).astype(i64)"),
-        ([float("nan")], "i32", "tensor: nan is no integer and does not fit i32; replace it first, or keep a floating-point dtype"),
-        (float("inf"), "u16", "tensor: inf is no integer and does not fit u16; replace it first, or keep a floating-point dtype"),
-        (np.array([300]), "i8", "tensor: 300 does not fit i8; take a wider dtype, or wrap around with ts.tensor(x).astype(i8)"),
-        (np.array([0.5], np.float32), "i8", "tensor: 0.5 is no integer and would lose its fraction in i8; round it with op.round, or cut it off with ts.tensor(x).astype(i8)"),
-        (Lent(np.array([-3])), "u32", "tensor: -3 does not fit u32; take a wider dtype, or wrap around with ts.tensor(x).astype(u32)"),
+        ([300], "i8", "tensor: 300 does not fit i8; take a wider dtype, or wrap around with "
+                      "ts.tensor(x).astype(i8)"),
+        ([-1], "u8", "tensor: -1 does not fit u8; take a wider dtype, or wrap around with "
+                     "ts.tensor(x).astype(u8)"),
+        ([[1, 9]], "i4", "tensor: 9 does not fit i4; take a wider dtype, or wrap around with "
+                         "ts.tensor(x).astype(i4)"),
+        (2**40, "i32", f"tensor: {2**40} does not fit i32; take a wider dtype, or wrap around with "
+                       f"ts.tensor(x).astype(i32)"),
+        ([2**70], "i64", f"tensor: {2**70} does not fit i64; take a wider dtype, or wrap around with "
+                         f"ts.tensor(x).astype(i64)"),
+        ([1.5, 2.0], "i32", "tensor: 1.5 is no integer and would lose its fraction in i32; round it with "
+                            "op.round, or cut it off with ts.tensor(x).astype(i32)"),
+        ([1e30], "i64", f"tensor: {int(1e30)} does not fit i64; take a wider dtype, or wrap around with "
+                        f"ts.tensor(x).astype(i64)"),
+        ([float("nan")], "i32", "tensor: nan is no integer and does not fit i32; replace it first, or keep "
+                                "a floating-point dtype"),
+        (float("inf"), "u16", "tensor: inf is no integer and does not fit u16; replace it first, or keep a "
+                              "floating-point dtype"),
+        (np.array([300]), "i8", "tensor: 300 does not fit i8; take a wider dtype, or wrap around with "
+                                "ts.tensor(x).astype(i8)"),
+        (np.array([0.5], np.float32), "i8",
+        "tensor: 0.5 is no integer and would lose its fraction in i8; round it with op.round, or cut it off "
+        "with ts.tensor(x).astype(i8)"),
+        (Lent(np.array([-3])), "u32",
+        "tensor: -3 does not fit u32; take a wider dtype, or wrap around with ts.tensor(x).astype(u32)"),
     ],
 )  # fmt: skip
 def test_a_number_that_its_dtype_cannot_hold_is_an_error(data, dtype, text):
@@ -64,17 +79,29 @@ def test_numbers_that_fit_are_taken_exactly():
     ("call", "text"),
     [
         (lambda: op.full((2,), 300, dtype="i8"), "full: 300 does not fit i8; take a wider dtype"),
-        (lambda: op.full_like(ts.tensor([1], dtype="u8"), -1), "full: -1 does not fit u8; take a wider dtype"),
-        (lambda: op.full((), 0.5, dtype="i8"), "full: 0.5 is no integer and would lose its fraction in i8; round it with op.round, or cut it off with ts.tensor(x).astype(i8)"),
+        (lambda: op.full_like(ts.tensor([1], dtype="u8"), -1),
+        "full: -1 does not fit u8; take a wider dtype"),
+        (lambda: op.full((), 0.5, dtype="i8"),
+        "full: 0.5 is no integer and would lose its fraction in i8; round it with op.round, or cut it off "
+        "with ts.tensor(x).astype(i8)"),
         (lambda: op.arange(300, dtype="i8"), "arange: 299 does not fit i8; take a wider dtype"),
         (lambda: op.arange(-2, 3, dtype="u8"), "arange: -2 does not fit u8; take a wider dtype"),
-        (lambda: ts.tensor([1, 2], dtype="i8").at[0].set(300), "at.set: 300 does not fit i8; take a wider dtype"),
+        (lambda: ts.tensor([1, 2], dtype="i8").at[0].set(300),
+        "at.set: 300 does not fit i8; take a wider dtype"),
         (lambda: ts.tensor(2**70), "tensor: an integer of 71 bits does not fit i64; write a float"),
         (lambda: op.add(2**70, 1), "add: an integer of 71 bits does not fit i64; write a float"),
-        (lambda: ts.tensor(np.array([1, None], object)), "tensor: cannot take an array of Python objects as a tensor; convert it to numbers first, as in x.astype(numpy.float32)"),
-        (lambda: ts.tensor(np.array(["a"])), "tensor: cannot take an array of text as a tensor; convert it to numbers first, as in x.astype(numpy.float32)"),
-        (lambda: op.sin(np.array(["2020-01-01"], "datetime64[D]")), "sin: cannot take an array of dates as a tensor; convert it to numbers first, as in x.astype(numpy.float32)"),
-        (lambda: ts.tensor(np.zeros(2, [("a", "f4")])), "tensor: cannot take a structured array of [('a', '<f4')] as a tensor; pass its fields one by one, as in x['a']"),
+        (lambda: ts.tensor(np.array([1, None], object)),
+        "tensor: cannot take an array of Python objects as a tensor; convert it to numbers first, as in "
+        "x.astype(numpy.float32)"),
+        (lambda: ts.tensor(np.array(["a"])),
+        "tensor: cannot take an array of text as a tensor; convert it to numbers first, as in "
+        "x.astype(numpy.float32)"),
+        (lambda: op.sin(np.array(["2020-01-01"], "datetime64[D]")),
+        "sin: cannot take an array of dates as a tensor; convert it to numbers first, as in "
+        "x.astype(numpy.float32)"),
+        (lambda: ts.tensor(np.zeros(2, [("a", "f4")])),
+        "tensor: cannot take a structured array of [('a', '<f4')] as a tensor; pass its fields one by one, "
+        "as in x['a']"),
     ],
 )  # fmt: skip
 def test_the_siblings_of_tensor_refuse_the_same(call, text):
@@ -97,7 +124,8 @@ def test_a_library_that_keeps_its_memory_is_quoted():
     with pytest.raises(OperandError) as e:
         op.sin(Lent(np.zeros(2), refuses=True))
     assert e.value.message == (
-        "sin: cannot read the data of Lent: Can't call numpy() on Tensor that requires grad; take an array on a "
+        "sin: cannot read the data of Lent: Can't call numpy() on Tensor that requires grad; take an array "
+        "on a "
         "GPU with ts.from_dlpack(x)"
     )
 

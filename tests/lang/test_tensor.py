@@ -93,7 +93,8 @@ BINARY = [
 def test_binary_operators(f):
     a, b = RNG.uniform(0.5, 2, size=(2, 3)), RNG.uniform(0.5, 2, size=(3,))
     for x, y in ((a, b), (a, 1.5), (2.5, a)):
-        t = f(ts.tensor(x) if isinstance(x, np.ndarray) else x, ts.tensor(y) if isinstance(y, np.ndarray) else y)  # fmt: skip
+        t = f(ts.tensor(x) if isinstance(x, np.ndarray) else x,
+            ts.tensor(y) if isinstance(y, np.ndarray) else y)  # fmt: skip
         assert isinstance(t, Tensor)
         np.testing.assert_allclose(t, f(x, y), rtol=1e-14)
     np.testing.assert_allclose(f(a, ts.tensor(b)), f(a, b), rtol=1e-14)  # NumPy on the left

@@ -156,7 +156,8 @@ def test_a_record_can_be_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ts.watch(3.0), "watch: got float 3.0, expected a tensor, or a tree of tensors; ts.tensor(x) makes one"),
+        (lambda: ts.watch(3.0), "watch: got float 3.0, expected a tensor, or a tree of tensors; "
+                                "ts.tensor(x) makes one"),
         (lambda: ts.watch([]), "watch: the tree has no tensor in it"),
         (lambda: ts.watch(ts.ones(()), 3), "watch: name is int 3, expected a string"),
         (lambda: ts.watching(origins=1).__enter__(), "watching: origins is int 1, expected True or False"),
@@ -193,7 +194,7 @@ def test_the_inspector_shows_the_values_of_a_run(tmp_path: Path) -> None:
     script = """
 const out = {failures}; show("values"); out.names = $$("#values h2").map(e => e.textContent); out.pictures = $$("#values svg").length;
 out.bars = $$("#values svg:first-of-type rect").length; out.faults = $$("#values .fault").map(e => e.textContent); out.text = $("#values .cards div").textContent;
-$("#values [data-place]").click(); out.followed = [tab, sel.label]; return out;"""
+$("#values [data-place]").click(); out.followed = [tab, sel.label]; return out;"""  # noqa: E501
     found = browse(out.read_text(), tmp_path, script)
     assert found["failures"] == []
     assert found["names"] == ["hidden", "logarithm"]

@@ -29,7 +29,8 @@ PROBLEMS: dict[str, tuple[Any, Any]] = {
         np.zeros(5),
     ),
     "beale": (
-        lambda x: op.sum(op.square(np.array([1.5, 2.25, 2.625]) - x[0] * (1 - x[1] ** np.array([1.0, 2, 3])))),
+        lambda x: op.sum(op.square(np.array([1.5, 2.25, 2.625]) - x[0]
+        * (1 - x[1] ** np.array([1.0, 2, 3])))),
         np.ones(2),
     ),
     "himmelblau": (

@@ -30,7 +30,8 @@ def adam(grads, lr, b1=0.9, b2=0.999, eps=1e-8, decay=0.0):
         for k in ("w", "b"):
             m[k] = b1 * m[k] + (1 - b1) * g[k]
             v[k] = b2 * v[k] + (1 - b2) * g[k] ** 2
-            p[k] = p[k] * (1 - lr * decay) - lr * (m[k] / (1 - b1**t)) / (np.sqrt(v[k] / (1 - b2**t)) + eps)  # fmt: skip
+            p[k] = p[k] * (1 - lr * decay) - lr * (m[k] / (1 - b1**t)) / (np.sqrt(v[k] / (1 - b2**t))
+                + eps)  # fmt: skip
     return p
 
 

@@ -1,4 +1,6 @@
-"""Chains, groups, masks, accumulation, averages, masters of narrow parameters, Muon and the newer schedules."""
+"""Chains, groups, masks, accumulation, averages, masters of narrow parameters, Muon and the newer
+schedules.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,14 @@ optim = ts.optim
 
 def params(dtype: Any = f64) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    return {"w": ts.tensor(rng.normal(size=(3, 2)), dtype), "b": ts.tensor(rng.normal(size=2), dtype)}  # fmt: skip
+    return {"w": ts.tensor(rng.normal(size=(3, 2)), dtype),
+        "b": ts.tensor(rng.normal(size=2), dtype)}  # fmt: skip
 
 
 def gradients(seed: int, dtype: Any = f64) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    return {"w": ts.tensor(rng.normal(size=(3, 2)), dtype), "b": ts.tensor(rng.normal(size=2), dtype)}  # fmt: skip
+    return {"w": ts.tensor(rng.normal(size=(3, 2)), dtype),
+        "b": ts.tensor(rng.normal(size=2), dtype)}  # fmt: skip
 
 
 def walked(opt: Any, p: Any, count: int = 4, jit: bool = False) -> tuple[Any, Any]:
@@ -40,7 +44,8 @@ def same(a: Any, b: Any) -> None:
 
 def test_a_chain_is_its_parts_in_order():
     p, state, opt = params(), None, optim.adam(0.1)
-    chained = optim.chain(optim.clip_norm(0.5), optim.weight_decay(0.1), lambda g: ts.tree.map(op.neg, g), opt)  # fmt: skip
+    chained = optim.chain(optim.clip_norm(0.5), optim.weight_decay(0.1), lambda g: ts.tree.map(op.neg, g),
+        opt)  # fmt: skip
     got, _ = walked(chained, p)
     state = opt.init(p)
     for i in range(4):
@@ -56,7 +61,8 @@ def test_groups_have_their_own_optimisers_and_none_is_frozen():
     opt = optim.groups({"matrix": optim.sgd(0.1), "rest": optim.adam(0.2)}, label)
     state = opt.init(p)
     got, state = opt.update(gradients(0) | {"frozen": ts.ones((2,), "f64")}, state, p)
-    assert_same_bits(got["w"], optim.sgd(0.1).update(gradients(0)["w"], {"step": ts.tensor(0)}, p["w"])[0])  # fmt: skip
+    assert_same_bits(got["w"],
+        optim.sgd(0.1).update(gradients(0)["w"], {"step": ts.tensor(0)}, p["w"])[0])  # fmt: skip
     np.testing.assert_allclose(got["b"], p["b"] - 0.2 * op.sign(gradients(0)["b"]), rtol=1e-6)
     assert got["frozen"] is p["frozen"]
     assert set(state["inner"]) == {"matrix", "rest"}

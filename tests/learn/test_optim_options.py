@@ -1,4 +1,6 @@
-"""Optimisers with every option away from its default, against models in f64, in all real dtypes and under jit."""
+"""Optimisers with every option away from its default, against models in f64, in all real dtypes and under
+jit.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ EPSILON = {"f64": 1e-12, "f32": 1e-5, "f16": 1e-3, "bf16": 8e-3}  # f64: by rate
 @pytest.mark.parametrize("dtype", EPSILON)
 @pytest.mark.parametrize("name", CASES)
 def test_three_steps_are_those_of_the_model(name: str, dtype: str, compiled: bool) -> None:
-    """A step starts from where the optimiser is, so that one rounding of the parameters is all that is left."""
+    """A step starts from where the optimiser is, so that one rounding of the parameters is all that is
+    left.
+    """
     make, model = CASES[name]
     if compiled and dtype in ("f64", "bf16"):
         return  # compiled and eager agree in every bit, whatever the dtype: two are enough

@@ -1,4 +1,6 @@
-"""Optimisers with random options end where PyTorch's do, by a record of its steps; schedules are their formulas."""
+"""Optimisers with random options end where PyTorch's do, by a record of its steps; schedules are their
+formulas.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ SCHEDULES: dict[str, tuple[Any, Any]] = {
     "linear": (O.linear(0.1, 0.5, 8), lambda i: 0.1 + 0.4 * min(i / 8, 1)),
     "exponential": (O.exponential(0.5, 0.9), lambda i: 0.5 * 0.9**i),
     "staircase": (O.staircase(0.5, 0.3, 4), lambda i: 0.5 * 0.3 ** (i // 4)),
-    "milestones": (O.milestones(0.5, {3: 0.1, 8: 0.2}), lambda i: 0.5 * (0.1 if i >= 3 else 1) * (0.2 if i >= 8 else 1)),
+    "milestones": (O.milestones(0.5, {3: 0.1, 8: 0.2}),
+    lambda i: 0.5 * (0.1 if i >= 3 else 1) * (0.2 if i >= 8 else 1)),
     "polynomial": (O.polynomial(0.5, 10, 2.0, 0.1), lambda i: 0.1 + 0.4 * (1 - min(i / 10, 1)) ** 2),
     "cosine": (O.cosine(0.5, 20, 0.1), lambda i: cosine(0.5, 20, 0.1, i)),
     "cosine_restarts": (O.cosine_restarts(0.5, 7, 0.1), lambda i: cosine(0.5, 7, 0.1, i % 7)),

@@ -39,28 +39,42 @@ def test_a_wrong_call_is_told_at_its_line(number: int, line: str) -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [
-        ("op.sum(X, dim=0)", "sum: got an unexpected keyword argument 'dim'; use 'axis'; it takes (x, axis=None, keepdims=False)"),
-        ("X.sum(0, keepdim=True)", "sum: got an unexpected keyword argument 'keepdim'; use 'keepdims'; it takes (axis=None, keepdims=False)"),
-        ("op.exp(x=X)", "exp: 'x' parameter is positional only, but was passed as a keyword; give 'x' without its name; it takes (x, /)"),
+        ("op.sum(X, dim=0)", "sum: got an unexpected keyword argument 'dim'; use 'axis'; it takes (x, "
+                             "axis=None, keepdims=False)"),
+        ("X.sum(0, keepdim=True)",
+        "sum: got an unexpected keyword argument 'keepdim'; use 'keepdims'; it takes (axis=None, "
+        "keepdims=False)"),
+        ("op.exp(x=X)", "exp: 'x' parameter is positional only, but was passed as a keyword; give 'x' "
+                        "without its name; it takes (x, /)"),
         ("op.add(X)", "add: missing a required argument: 'y'; it takes (x, y, /)"),
-        ("op.add(X, X, out=X)", "add: got an unexpected keyword argument 'out'; tensors are values: use the result; it takes (x, y, /)"),
+        ("op.add(X, X, out=X)", "add: got an unexpected keyword argument 'out'; tensors are values: use the "
+                                "result; it takes (x, y, /)"),
         ("op.layernorm(X, eps='a')", "layernorm: eps is str 'a', expected a number"),
-        ("ts.tensor([1.0], dype='f32')", "tensor: got an unexpected keyword argument 'dype'; use 'dtype'; it takes (data, dtype=None, device=None)"),
+        ("ts.tensor([1.0], dype='f32')",
+        "tensor: got an unexpected keyword argument 'dype'; use 'dtype'; it takes (data, dtype=None, "
+        "device=None)"),
         ("X.permute(1, 0)", "a tensor has no attribute 'permute'; write x.transpose(axes)"),
         ("X.relu()", "a tensor has no attribute 'relu'; write op.relu(x)"),
-        ("X.add_(1)", "a tensor has no attribute 'add_'; tensors are values: write x = x + y, or x = x.at[index].set(value)"),
+        ("X.add_(1)", "a tensor has no attribute 'add_'; tensors are values: write x = x + y, or x = "
+                      "x.at[index].set(value)"),
         ("X + 'a'", "add: cannot take str 'a' beside f32[3,4], expected a tensor or a number"),
-        ("X + [1, 2]", "add: cannot take list [1, 2] beside f32[3,4], expected a tensor or a number; make it one with ts.tensor"),
-        ("op.diag(X[0], 1)", "diag: too many positional arguments; a matrix with v on its k-th diagonal is op.diagflat(v, k); it takes (v)"),
+        ("X + [1, 2]", "add: cannot take list [1, 2] beside f32[3,4], expected a tensor or a number; make "
+                       "it one with ts.tensor"),
+        ("op.diag(X[0], 1)", "diag: too many positional arguments; a matrix with v on its k-th diagonal is "
+                             "op.diagflat(v, k); it takes (v)"),
         ("op.fft.fftfreq(8)", "op.fft has no 'fftfreq'; write op.fftfreq"),
         ("op.asarray([1.0])", "op has no 'asarray'; write ts.asarray"),
         ("ts.grad(3)", "grad: got int 3, expected a function"),
-        ("ts.grad(lambda x, y: op.sum(x))(X)", "<lambda>: the function is called with 1 argument: missing a required argument: 'y'; it takes (x, y)"),
-        ("ts.scan(lambda c: c, 0.0, X)", "scan: f: the function is called with 2 arguments: too many positional arguments; it takes (c)"),
+        ("ts.grad(lambda x, y: op.sum(x))(X)",
+        "<lambda>: the function is called with 1 argument: missing a required argument: 'y'; it takes (x, y)"),  # noqa: E501
+        ("ts.scan(lambda c: c, 0.0, X)",
+        "scan: f: the function is called with 2 arguments: too many positional arguments; it takes (c)"),
         ("ts.jit(lambda x: x, donate=3)", "jit: donate is 3, expected names of parameters"),
-        ("ts.optim.adam(1e-3).step()", "an optimiser has no attribute 'step'; write opt.update(grads, state, params)"),
+        ("ts.optim.adam(1e-3).step()",
+        "an optimiser has no attribute 'step'; write opt.update(grads, state, params)"),
         ("ts.optim.adam('a')", "adam: lr is str 'a', expected a number"),
-        ("np.sin(X, out=X)", "numpy.sin: cannot write to a tensor, and has no op of its own; use op.sin, or x.numpy()"),
+        ("np.sin(X, out=X)", "numpy.sin: cannot write to a tensor, and has no op of its own; use op.sin, or "
+                             "x.numpy()"),
     ],
 )  # fmt: skip
 def test_the_text_says_what_to_write(line: str, text: str) -> None:
@@ -128,7 +142,8 @@ def test_a_typical_mistake_is_told_what_to_write(call: str, text: str) -> None:
 @pytest.mark.parametrize("table", [NAMES, METHODS, MODULES], ids=["names", "methods", "modules"])
 def test_every_counterpart_exists(table: dict[str, str]) -> None:
     given = names()
-    places = {"op": given["op"], "ts": given["ts"], "dist": given["ts"].dist, "nn": given["ts"].nn, "optim": given["ts"].optim, "x": given["X"], "tree": given["ts"].tree}  # fmt: skip
+    places = {"op": given["op"], "ts": given["ts"], "dist": given["ts"].dist, "nn": given["ts"].nn,
+        "optim": given["ts"].optim, "x": given["X"], "tree": given["ts"].tree}  # fmt: skip
     for name, ours in table.items():
         for place, attribute in re.findall(r"\b(op|ts|nn|optim|x|tree|dist)\.(\w+)", ours):
             assert hasattr(places[place], attribute), (name, ours)

@@ -1,4 +1,6 @@
-"""Parts of models beside their formulas in NumPy: exponents of scales, attention with sinks, what headers say."""
+"""Parts of models beside their formulas in NumPy: exponents of scales, attention with sinks, what headers
+say.
+"""
 
 from __future__ import annotations
 

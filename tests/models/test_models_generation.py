@@ -52,7 +52,9 @@ FORMATS_OF_MATRICES = (3, *(pytest.param(k, marks=pytest.mark.deep) for k in (2,
 
 @pytest.mark.parametrize("kind", FORMATS_OF_MATRICES, ids=lambda k: FORMATS[k].name)
 def test_weights_of_few_bits_contract_as_they_are_stored(tmp_path, kind):
-    """Logits are those of the dequantised weights to rounding, and a step of one token has the bits of one of many."""
+    """Logits are those of the dequantised weights to rounding, and a step of one token has the bits of
+    one of many.
+    """
     f = FORMATS[kind]
 
     def quantise(name, t):
@@ -252,7 +254,9 @@ def test_chat_replies_to_each_line(model, file, capsys, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_kept_is_what_the_definitions_keep(seed):
-    """top_k: the largest k; top_p: the shortest row of likeliest tokens that has it; min_p: a part of the likeliest."""
+    """top_k: the largest k; top_p: the shortest row of likeliest tokens that has it; min_p: a part of the
+    likeliest.
+    """
     rng = np.random.default_rng(seed)
     logits = rng.permutation(12).astype(np.float64) * rng.uniform(0.1, 1.0)  # no two alike
     s = [

@@ -27,8 +27,10 @@ from tests.support.cases.model_files import (
 from tools import mutate_models
 
 WRONG_VALUES = [
-    None, True, -1, 0, 1, 3, 2**40, 10**400, 1.5, float("nan"), float("inf"), "", "silu", "x" * 50, [], [1], {}, {"a": 1},
-    {"rope_type": "yarn"}, {"rope_type": 3}, {"rope_type": "llama3", "factor": "x"}, {"rope_type": "linear", "factor": 0},
+    None, True, -1, 0, 1, 3, 2**40, 10**400, 1.5, float("nan"), float("inf"), "", "silu", "x" * 50, [], [1],
+    {}, {"a": 1},
+    {"rope_type": "yarn"}, {"rope_type": 3}, {"rope_type": "llama3", "factor": "x"},
+    {"rope_type": "linear", "factor": 0},
 ]  # fmt: skip
 FIELDS = [
     *CONFIG,

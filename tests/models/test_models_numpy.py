@@ -77,8 +77,10 @@ def layer_weights(i: int, names: dict[str, str]) -> dict[str, Any]:
 
 
 BERT = {
-    "q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value", "o": "attention.output.dense",
-    "norm1": "attention.output.LayerNorm", "up": "intermediate.dense", "down": "output.dense", "norm2": "output.LayerNorm",
+    "q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "norm1": "attention.output.LayerNorm", "up": "intermediate.dense", "down": "output.dense",
+    "norm2": "output.LayerNorm",
 }  # fmt: skip
 VIT = {
     "norm1": "layernorm_before", "q": "attention.attention.query", "k": "attention.attention.key",
@@ -86,15 +88,18 @@ VIT = {
     "up": "intermediate.dense", "down": "output.dense",
 }  # fmt: skip
 ENCODER = {
-    "hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "intermediate_size": HIDDEN,
+    "hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS,
+    "intermediate_size": HIDDEN,
     "layer_norm_eps": 1e-3,
 }  # fmt: skip
 
 
 def bert(tmp_path: Path) -> tuple[str, dict[str, Any]]:
     w = {
-        "embeddings.word_embeddings.weight": normal(11, WIDTH), "embeddings.position_embeddings.weight": normal(20, WIDTH),
-        "embeddings.token_type_embeddings.weight": normal(2, WIDTH), "embeddings.LayerNorm.weight": gain(WIDTH),
+        "embeddings.word_embeddings.weight": normal(11, WIDTH),
+        "embeddings.position_embeddings.weight": normal(20, WIDTH),
+        "embeddings.token_type_embeddings.weight": normal(2, WIDTH),
+        "embeddings.LayerNorm.weight": gain(WIDTH),
         "embeddings.LayerNorm.bias": normal(WIDTH),
     }  # fmt: skip
     for i in range(LAYERS):
@@ -235,7 +240,8 @@ def test_gpt2_is_its_formula(tmp_path: Path, own_head: bool) -> None:
     if own_head:
         w["lm_head.weight"] = normal(11, WIDTH)
     config = {
-        "model_type": "gpt2", "n_embd": WIDTH, "n_head": HEADS, "n_layer": LAYERS, "n_inner": HIDDEN, "vocab_size": 11,
+        "model_type": "gpt2", "n_embd": WIDTH, "n_head": HEADS, "n_layer": LAYERS, "n_inner": HIDDEN,
+        "vocab_size": 11,
         "n_positions": 16, "layer_norm_epsilon": 1e-3,
     }  # fmt: skip
     m = ts.models.load(folder(tmp_path / "gpt2", config, w))

@@ -1,4 +1,6 @@
-"""Steps over pages: every sequence of a batch has the bits that it has alone; streams have the text of all tokens."""
+"""Steps over pages: every sequence of a batch has the bits that it has alone; streams have the text of
+all tokens.
+"""
 
 import numpy as np
 import pytest

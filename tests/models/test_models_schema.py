@@ -1,4 +1,6 @@
-"""Replies by a JSON schema always parse and always follow it, however random the model and short the limit."""
+"""Replies by a JSON schema always parse and always follow it, however random the model and short the
+limit.
+"""
 
 import itertools
 import json
@@ -44,19 +46,23 @@ def random_schema(rng, depth=0):
         return out | ({"prefixItems": [inner(), inner()]} if rng.random() < 0.2 else {})
     if kind == "string":
         low = int(rng.integers(0, 4))
-        return {"type": kind, "minLength": low, "maxLength": low + int(rng.integers(0, 9))} if rng.random() < 0.5 else {"type": kind}  # fmt: skip
+        return {"type": kind, "minLength": low,
+            "maxLength": low + int(rng.integers(0, 9))} if rng.random() < 0.5 else {"type": kind}  # fmt: skip
     if kind in ("integer", "number"):
         low = int(rng.integers(-2000, 2000))
-        bounds = {"minimum": low, "maximum": low + int(rng.integers(0, 500)), "exclusiveMaximum": 10_000.5}  # fmt: skip
+        bounds = {"minimum": low, "maximum": low + int(rng.integers(0, 500)),
+            "exclusiveMaximum": 10_000.5}  # fmt: skip
         return {"type": kind} | {k: v for k, v in bounds.items() if rng.random() < 0.5}
     return {
         "enum": {"enum": ["x", 1, None, [1, {"k": "v"}]]}, "const": {"const": {"é": [True]}}, "any": {},
-        "types": {"type": ["string", "null", "array"]}, "boolean": {"type": "boolean"}, "null": {"type": "null"},
+        "types": {"type": ["string", "null", "array"]}, "boolean": {"type": "boolean"},
+        "null": {"type": "null"},
     }.get(kind) or {"anyOf": [inner(), inner()]}  # fmt: skip
 
 
 IS = {
-    "object": lambda v: isinstance(v, dict), "array": lambda v: isinstance(v, list), "string": lambda v: isinstance(v, str),
+    "object": lambda v: isinstance(v, dict), "array": lambda v: isinstance(v, list),
+    "string": lambda v: isinstance(v, str),
     "integer": lambda v: type(v) is int, "number": lambda v: type(v) in (int, float),
     "boolean": lambda v: isinstance(v, bool), "null": lambda v: v is None,
 }  # fmt: skip
@@ -81,9 +87,11 @@ def follows(v, s):
     if isinstance(v, dict):
         known = s.get("properties", {})
         closed = s.get("additionalProperties") is not False or v.keys() <= known.keys()
-        return closed and set(s.get("required", ())) <= v.keys() and all(follows(x, known.get(k, {})) for k, x in v.items())  # fmt: skip
+        return closed and set(s.get("required", ())) <= v.keys() and all(follows(x, known.get(k, {})) for k,
+            x in v.items())  # fmt: skip
     if type(v) in (int, float):
-        return s.get("minimum", v) <= v <= s.get("maximum", v) and v < s.get("exclusiveMaximum", 1e99)  # fmt: skip
+        return s.get("minimum", v) <= v <= s.get("maximum", v) and v < s.get("exclusiveMaximum",
+            1e99)  # fmt: skip
     return True
 
 
@@ -138,7 +146,8 @@ def test_masks_inside_strings_are_those_of_every_token():
 
 def test_a_recursion_ends(model):
     tree = {"$ref": "#/$defs/tree", "$defs": {"tree": {
-        "type": "object", "properties": {"v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+        "type": "object", "properties": {"v": {"type": "integer"},
+        "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
         "required": ["v", "kids"], "additionalProperties": False,
     }}}  # fmt: skip
     for seed in range(4):
@@ -152,7 +161,8 @@ def test_a_draft_changes_no_reply_by_a_schema(model):
     assert model.generate("ab", 30, 1.0, seed=5, schema=schema, draft=model) == alone
 
 
-@pytest.mark.parametrize("bounds", [(0, 0), (-5, 17), (7, 1234), (-1000, -99), (95, 105), (-3, None)])  # fmt: skip
+@pytest.mark.parametrize("bounds",
+    [(0, 0), (-5, 17), (7, 1234), (-1000, -99), (95, 105), (-3, None)])  # fmt: skip
 def test_integers_are_those_between_bounds(bounds):
     start = grammar.start(integers(*bounds, digits=4))
     low, high = bounds[0], 9999 if bounds[1] is None else bounds[1]
@@ -192,7 +202,8 @@ def test_numbers_and_words_are_those_of_json(kind, pattern):
 
 
 def test_formats():
-    for form, good, bad in (("date", "2024-02-28", "2024-13-01"), ("uuid", "0" * 8 + "-0000" * 3 + "-" + "f" * 12, "x"),
+    for form, good, bad in (("date", "2024-02-28", "2024-13-01"),
+        ("uuid", "0" * 8 + "-0000" * 3 + "-" + "f" * 12, "x"),
                             ("ipv4", "255.0.1.20", "256.0.0.1")):  # fmt: skip
         start = Grammar({"type": "string", "format": form}).start
         for text, whole in ((good, True), (bad, False)):
@@ -203,14 +214,17 @@ def test_formats():
 
 
 WRONG = {
-    "key": ({"type": "string", "pattern": "a"}, "schema: 'pattern' is not taken here; expected format, maxLength, minLength, type"),
+    "key": ({"type": "string", "pattern": "a"},
+    "schema: 'pattern' is not taken here; expected format, maxLength, minLength, type"),
     "type": ({"type": "cat"}, "schema: type is 'cat', expected among object, array, string"),
     "kind": (3, "schema: got 3, expected an object"),
     "ref": ({"$ref": "#/$defs/x"}, "schema: $ref '#/$defs/x' is not in the schema"),
     "endless": ({"$ref": "#"}, "schema: nothing can satisfy it; a recursion has no end"),
-    "bounds": ({"type": "integer", "minimum": 2, "maximum": 1}, "schema: no integer is at least 2 and at most 1"),
+    "bounds": ({"type": "integer", "minimum": 2, "maximum": 1},
+    "schema: no integer is at least 2 and at most 1"),
     "short": ({"const": "a" * 50}, "schema: it needs up to 52 tokens, but max_new_tokens is 9"),
-    "required": ({"type": "object", "required": ["a"], "additionalProperties": False}, "schema: 'a' is required and not among properties"),
+    "required": ({"type": "object", "required": ["a"], "additionalProperties": False},
+    "schema: 'a' is required and not among properties"),
     "foreign": ({"const": {1, 2}}, "schema: it is not JSON"),
 }  # fmt: skip
 

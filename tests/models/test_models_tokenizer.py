@@ -1,4 +1,6 @@
-"""Tokenizers: those of GGUF files equal the tokenizers package, text comes back, chats are rendered in a sandbox."""
+"""Tokenizers: those of GGUF files equal the tokenizers package, text comes back, chats are rendered in a
+sandbox.
+"""
 
 import json
 import random
@@ -14,7 +16,7 @@ from tessera.models.template import render
 tokenizers = pytest.importorskip("tokenizers")
 
 TEXT = """The quick brown fox doesn't jump over 13 lazy dogs; it's 2024, they'll say, in about 3.14159 hours.
-def f(x):\n    return x ** 2  # squares\n\n\t tabs   and  spaces \r\n Größe, déjà vu, 東京, Привет мир, naïve café 12345678"""
+def f(x):\n    return x ** 2  # squares\n\n\t tabs   and  spaces \r\n Größe, déjà vu, 東京, Привет мир, naïve café 12345678"""  # noqa: E501
 LETTERS = "aAbBzZ'stredlv 019 \n\r\t_-/.,!?éÉßǅΩя日本\u0301\u00a0\u2028²Ⅷ٣\U0001f600\x07\x85\u200b"
 
 HUB = {  # how the tokenizers package splits
@@ -96,7 +98,9 @@ def test_words_joined_are_the_text(name):
 
 
 def pieces():
-    """A SentencePiece model with bytes and scores that fall with the order of merges, and the same for the package."""
+    """A SentencePiece model with bytes and scores that fall with the order of merges, and the same for
+    the package.
+    """
     words = [
         "\u2581t",
         "he",
@@ -119,7 +123,8 @@ def pieces():
         "tokenizer.ggml.scores": np.array(scores, np.float32), "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.token_type": np.array(types, np.int32), "tokenizer.ggml.unknown_token_id": 0,
     }  # fmt: skip
-    splits = [("\u2581", "t"), ("h", "e"), ("\u2581t", "he"), ("i", "n"), ("a", "n"), ("\u2581", "a"), ("e", "r"),
+    splits = [("\u2581", "t"), ("h", "e"), ("\u2581t", "he"), ("i", "n"), ("a", "n"), ("\u2581", "a"),
+        ("e", "r"),
               ("\u2581", "f"), ("o", "x"), ("\u2581f", "ox"), ("t", "h")]  # fmt: skip
     bpe = tokenizers.models.BPE(
         {n: i for i, n in enumerate(names)}, splits, unk_token="<unk>", byte_fallback=True
@@ -148,7 +153,8 @@ BROKEN = {
     "tokenizer.ggml.tokens": (7, "m.gguf: tokenizer.ggml.tokens is no list of str"),
     "tokenizer.ggml.pre": ("mine", "tokenizer: the splitting 'mine' is not known; known are default, gpt-2"),
     "tokenizer.ggml.merges": (["abc"], "m.gguf: tokenizer.ggml.merges has an entry that is no pair of names"),
-    "tokenizer.ggml.eos_token_id": (10**6, "m.gguf: tokenizer.ggml.eos_token_id is 1000000, expected 0 to 399"),
+    "tokenizer.ggml.eos_token_id": (10**6,
+    "m.gguf: tokenizer.ggml.eos_token_id is 1000000, expected 0 to 399"),
     "tokenizer.ggml.add_bos_token": (3, "m.gguf: tokenizer.ggml.add_bos_token is 3, expected a bool"),
     "tokenizer.ggml.token_type": (np.zeros(3, np.int32), "tokenizer.ggml.token_type are not 400 integers"),
 }  # fmt: skip
@@ -202,15 +208,15 @@ def test_a_chat_is_rendered():
 
 PLAIN = {
     "{{ 'a' ~ 1 ~ none ~ [1] }}": "a1None[1]",
-    "{% for m in [1, 2, 3] if m > 1 %}{{ loop.index }}{{ loop.last }}{{ loop.length }} {% endfor %}": "1False2 2True2 ",
+    "{% for m in [1, 2, 3] if m > 1 %}{{ loop.index }}{{ loop.last }}{{ loop.length }} {% endfor %}": "1False2 2True2 ",  # noqa: E501
     "{{ 'a,b'.split(',') | join('-') }} {{ 'abc' | replace('b', 'x') }} {{ [1, 2] | sum }}": "a-b axc 3",
     "{{ 'a\nb\n\nc' | indent(2) }}": "a\n  b\n\n  c",
-    "{{ {'b': [1], 'a': 'é'} | tojson(ensure_ascii=False, sort_keys=True, separators=(',', ':')) }}": '{"a":"é","b":[1]}',
+    "{{ {'b': [1], 'a': 'é'} | tojson(ensure_ascii=False, sort_keys=True, separators=(',', ':')) }}": '{"a":"é","b":[1]}',  # noqa: E501
     "{{ [{'a': 1}] | tojson(indent=4) }}": '[\n    {\n        "a": 1\n    }\n]',
     "{{ [{'a': 'x'}, {'a': 'y'}] | map(attribute='a') | list | join(', ') }}": "x, y",
     "{% generation %}reply{{ 1 }}{% endgeneration %}": "reply1",
     "{% macro f(x) %}<{{ x }}>{% endmacro %}{% set y %}{{ f(1) }}{% endset %}{{ y ~ f(2) }}": "<1><2>",
-    "{{ {'a': 1}.items() | list }} {{ ' x '.strip() }} {{ 'a' in 'ab' }} {{ 'x' is in ['x'] }}": "[('a', 1)] x True True",
+    "{{ {'a': 1}.items() | list }} {{ ' x '.strip() }} {{ 'a' in 'ab' }} {{ 'x' is in ['x'] }}": "[('a', 1)] x True True",  # noqa: E501
 }  # fmt: skip
 
 
@@ -225,39 +231,53 @@ HOSTILE = {
     "modules": ("{% set x = cycler.__init__.__globals__ %}{{ x.os.getcwd() }}", "is unsafe"),
     "repetition": ("{{ 'a' * 10000000000 }}", "the operator * makes a value that is too large"),
     "power": ("{{ 10 ** 10 ** 10 }}", "the operator ** makes a value that is too large"),
-    "doubling": ("{% set n = namespace(x='a') %}{% for i in range(64) %}{% set n.x = n.x + n.x %}{% endfor %}",
+    "doubling": ("{% set n = namespace(x='a') %}{% for i in range(64) %}{% set n.x = n.x + n.x %}{% endfor %}",  # noqa: E501
                  "the operator + makes a value that is too large"),
-    "concatenation": ("{% set n = namespace(x='a') %}{% for i in range(64) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "concatenation": ("{% set n = namespace(x='a') %}{% for i in range(64) %}{% set n.x = n.x ~ n.x %}{% "
+                      "endfor %}",
                       "the operator + makes a value that is too large"),
-    "capture": ("{% set n = namespace(x='ab') %}{% for i in range(64) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
+    "capture": ("{% set n = namespace(x='ab') %}{% for i in range(64) %}{% set y %}{{ n.x }}{{ n.x }}{% "
+                "endset %}"
                 "{% set n.x = y %}{% endfor %}", "a block makes a value that is too large"),
-    "macro": ("{% macro f(s) %}{{ s }}{{ s }}{% endmacro %}{% set n = namespace(x='ab') %}{% for i in range(64) %}"
+    "macro": ("{% macro f(s) %}{{ s }}{{ s }}{% endmacro %}{% set n = namespace(x='ab') %}{% for i in "
+              "range(64) %}"
               "{% set n.x = f(n.x) %}{% endfor %}", "a block makes a value that is too large"),
-    "lists": ("{% set n = namespace(x=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+    "lists": ("{% set n = namespace(x=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor "
+              "%}{{ n.x }}",
               "a list or text makes a value that is too large"),
-    "lists as JSON": ("{% set n = namespace(x=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+    "lists as JSON": ("{% set n = namespace(x=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}{% "
+                      "endfor %}"
                       "{{ n.x | tojson | length }}", "a list or text makes a value that is too large"),
-    "compared lists": ("{% set n = namespace(x=['a'], y=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, n.x] %}"
-                       "{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.x == n.y }}", "a list or text makes a value"),
-    "replace": ("{% set n = namespace(x='a'*999) %}{% for i in range(64) %}{% set n.x = n.x.replace('a', n.x) %}{% endfor %}",
+    "compared lists": ("{% set n = namespace(x=['a'], y=['a']) %}{% for i in range(64) %}{% set n.x = [n.x, "
+                       "n.x] %}"
+                       "{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.x == n.y }}",
+                       "a list or text makes a value"),
+    "replace": ("{% set n = namespace(x='a'*999) %}{% for i in range(64) %}{% set n.x = n.x.replace('a', "
+                "n.x) %}{% endfor %}",
                 "replace makes a value that is too large"),
-    "replace filter": ("{{ ('a'*9999) | replace('a', 'b'*9999) | length }}", "replace makes a value that is too large"),
+    "replace filter": ("{{ ('a'*9999) | replace('a', 'b'*9999) | length }}",
+    "replace makes a value that is too large"),
     "join": ("{{ ('a'*9999).join(('a'*9999) | list) | length }}", "join makes a value that is too large"),
     "join filter": ("{{ ('a'*9999) | join('b'*9999) | length }}", "join makes a value that is too large"),
     "escape": ("{{ ('&'*999999) | e | length }}", "escape makes a value that is too large"),
-    "width": ("{{ 'a'.ljust(99999999999) | length }}", "access to attribute 'ljust' of 'str' object is unsafe"),
-    "fields": ("{{ '{:>99999999999}'.format(1) | length }}", "access to attribute 'format' of 'str' object is unsafe"),
-    "bytes": ("{{ (1).to_bytes(99999999999, 'big') | length }}", "access to attribute 'to_bytes' of 'int' object"),
+    "width": ("{{ 'a'.ljust(99999999999) | length }}",
+    "access to attribute 'ljust' of 'str' object is unsafe"),
+    "fields": ("{{ '{:>99999999999}'.format(1) | length }}",
+    "access to attribute 'format' of 'str' object is unsafe"),
+    "bytes": ("{{ (1).to_bytes(99999999999, 'big') | length }}",
+    "access to attribute 'to_bytes' of 'int' object"),
     "indent": ("{{ 'a\nb' | indent(99999999999) | length }}", "indent makes a value that is too large"),
     "JSON": ("{{ [[1]] | tojson(indent=99999999999) | length }}", "tojson makes a value that is too large"),
     "center": ("{{ 'a' | center(99999999999) | length }}", "No filter named 'center'"),
     "lipsum": ("{{ lipsum(n=10000000) | length }}", "'lipsum' is undefined"),
-    "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes more than 8388608 steps"),
+    "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "takes more than 8388608 steps"),
     "calls": ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
               "takes more than 8388608 steps"),
     "nesting": ("{% if 1 %}" * 200 + "{% endif %}" * 200, "too many levels"),
     "format": ("{{ '%99999999999d' % 1 }}", "formatting by % is not allowed"),
-    "output": ("{% for i in range(99999) %}{{ 'abcdefghijklmnopqrstuvw' }}{% endfor %}", "is longer than 1048576"),
+    "output": ("{% for i in range(99999) %}{{ 'abcdefghijklmnopqrstuvw' }}{% endfor %}",
+    "is longer than 1048576"),
     "range": ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
     "syntax": ("{% if %}", "chat template: Expected an expression"),
     "missing": ("{{ messages[9].content.x }}", "chat template: list object has no element 9"),

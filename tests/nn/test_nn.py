@@ -49,7 +49,8 @@ def sample(*shape: int, seed: int = 1) -> Any:
 
 
 def test_parameters_are_leaves_and_plain_values_are_structure():
-    names = ["first.weight", "first.bias", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]  # fmt: skip
+    names = ["first.weight", "first.bias", "layers.0.weight", "layers.0.bias", "layers.1.weight",
+        "layers.1.bias"]  # fmt: skip
     assert ts.tree.names(net()) == names
     assert [x.shape for x in ts.tree.leaves(net())][:2] == [(8, 4), (8,)]
     assert ts.tree.structure(net()) == ts.tree.structure(net())
@@ -279,9 +280,11 @@ def test_padding_gets_no_gradient():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda k: nn.LSTM(3, key=k), r"nn\.LSTM: missing a required argument: 'hidden'; it takes \(in_features, hidden"),
+        (lambda k: nn.LSTM(3, key=k),
+        r"nn\.LSTM: missing a required argument: 'hidden'; it takes \(in_features, hidden"),
         (lambda k: nn.MLP(3, [8], 2, key=k), r"nn\.MLP: got sizes 3, expected all widths in one list"),
-        (lambda k: nn.Linear(3, 4, biass=True, key=k), r"nn\.Linear: got an unexpected keyword argument 'biass'; use 'bias'"),
+        (lambda k: nn.Linear(3, 4, biass=True, key=k),
+        r"nn\.Linear: got an unexpected keyword argument 'biass'; use 'bias'"),
         (lambda k: nn.Conv2d(3, key=k), r"nn\.Conv2d: missing a required argument: 'out_channels'"),
     ],
     ids=["missing", "sizes", "keyword", "convolution"],
@@ -314,9 +317,11 @@ def test_an_ensemble_is_a_batch_of_modules():
 
 
 PYTORCH = (
-    [f"{n}{d}d" for n in ("BatchNorm", "InstanceNorm", "MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
+    [f"{n}{d}d" for n in ("BatchNorm", "InstanceNorm", "MaxPool", "AvgPool", "AdaptiveAvgPool",
+    "AdaptiveMaxPool")
      for d in (1, 2, 3)]
-    + ["LPPool1d", "LPPool2d", "LPPool3d", "MultiheadAttention", "ModuleList", "ModuleDict", "CrossEntropyLoss", "MSELoss"]
+    + ["LPPool1d", "LPPool2d", "LPPool3d", "MultiheadAttention", "ModuleList", "ModuleDict",
+    "CrossEntropyLoss", "MSELoss"]
 )  # fmt: skip
 
 

@@ -90,8 +90,8 @@ def test_the_loss_scale_keeps_small_gradients():
 
 @pytest.mark.usefixtures("compiled")
 def test_the_cnn_does_not_wait_for_batches_that_are_there():
-    """While a step runs the loader makes the next batches; what is there costs no wait, and has the bits of a loader
-    without workers.  How long steps and batches take is measured by benchmarks/loader.py.
+    """While a step runs the loader makes the next batches; what is there costs no wait, and has the bits of
+    a loader without workers.  How long steps and batches take is measured by benchmarks/loader.py.
     """
     pictures, count, begun = digits.digits(np.random.default_rng(0), 512), 4, []
 

@@ -138,7 +138,8 @@ def test_a_summary_counts_as_one_would_by_hand():
     rows = {r.name: r for r in s.rows}
     assert rows["0"].flops == 2 * (2 * 4 * 36) * 9 + 2 * 4 * 36  # products, and the bias
     assert rows["6"].flops == 2 * 2 * 36 * 3 + 2 * 3
-    assert [r.kind for r in s.rows] == ["Sequential", "Conv2d", "BatchNorm", "Activation", "MaxPool", "Flatten", "Dropout", "Linear"]  # fmt: skip
+    assert [r.kind for r in s.rows] == ["Sequential", "Conv2d", "BatchNorm", "Activation", "MaxPool",
+        "Flatten", "Dropout", "Linear"]  # fmt: skip
     assert rows["3"].result == "f32[2,4,3,3]"
     assert (s.parameters, s.bytes) == (40 + 8 + 111, 4 * 159)
     assert str(s).splitlines()[-1] == f"159 parameters, 636 B, {s.flops:,.0f} flops"
@@ -177,9 +178,12 @@ def test_a_summary_goes_into_lists_of_modules():
 
 MOMENTS = {  # standard deviation for shape (300, 200)
     "xavier_uniform": ({}, math.sqrt(2 / 500)), "xavier_normal": ({"gain": 2.0}, 2 * math.sqrt(2 / 500)),
-    "kaiming_uniform": ({}, math.sqrt(2 / 200)), "kaiming_normal": ({"mode": "fan_out", "nonlinearity": "tanh"}, 5 / 3 / math.sqrt(300)),
-    "lecun_normal": ({}, 1 / math.sqrt(200)), "lecun_uniform": ({}, 1 / math.sqrt(200)), "normal": ({"std": 0.3}, 0.3),
-    "uniform": ({"low": -1.0, "high": 1.0}, 1 / math.sqrt(3)), "truncated_normal": ({"std": 0.5, "low": -1.0, "high": 1.0}, 0.5 * 0.8796256610342398),
+    "kaiming_uniform": ({}, math.sqrt(2 / 200)),
+    "kaiming_normal": ({"mode": "fan_out", "nonlinearity": "tanh"}, 5 / 3 / math.sqrt(300)),
+    "lecun_normal": ({}, 1 / math.sqrt(200)), "lecun_uniform": ({}, 1 / math.sqrt(200)),
+    "normal": ({"std": 0.3}, 0.3),
+    "uniform": ({"low": -1.0, "high": 1.0}, 1 / math.sqrt(3)),
+    "truncated_normal": ({"std": 0.5, "low": -1.0, "high": 1.0}, 0.5 * 0.8796256610342398),
 }  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""The law of bits for functions of matrices: what a matrix gives does not depend on its neighbours in a batch."""
+"""The law of bits for functions of matrices: what a matrix gives does not depend on its neighbours in a
+batch.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ def _definite(x: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "adjugate": op.adjugate, "tangent of adjugate": lambda x: ts.jvp(op.adjugate, (x,), (x,))[1], "inv": op.inv,
+    "adjugate": op.adjugate, "tangent of adjugate": lambda x: ts.jvp(op.adjugate, (x,), (x,))[1],
+    "inv": op.inv,
     "det": op.det, "slogdet": op.slogdet, "lu": op.lu, "cholesky": lambda x: op.cholesky(_definite(x)),
     "eigh": lambda x: op.eigh(_definite(x)), "eig": op.eig, "svd": op.svd, "qr": op.qr, "pinv": op.pinv,
-    "expm": op.expm, "expm_frechet": lambda x: op.expm_frechet(x, x), "sqrtm": lambda x: op.sqrtm(_definite(x)),
+    "expm": op.expm, "expm_frechet": lambda x: op.expm_frechet(x, x),
+    "sqrtm": lambda x: op.sqrtm(_definite(x)),
     "logm": lambda x: op.logm(_definite(x)), "solve": lambda x: op.solve(x, x),
     "triangular_solve": lambda x: op.triangular_solve(x, x), "matrix_power": lambda x: op.matrix_power(x, 3),
     "tangent of svd": lambda x: ts.jvp(op.svd, (x,), (x,))[1][1],

@@ -1,7 +1,8 @@
 """Values and slopes at ties, zeros, ends and NaN: one table, eagerly, compiled, in reverse and forward mode.
 
 The slope at a kink is the one of the documents: ties of max, min, maximum and minimum share it evenly, a
-function that is flat on one side has the slope 0 there, the ends of clip belong to its inside; clip with one end is maximum or minimum.
+function that is flat on one side has the slope 0 there, the ends of clip belong to its inside; clip with
+one end is maximum or minimum.
 """
 
 from __future__ import annotations
@@ -174,7 +175,9 @@ def test_the_first_of_equals_wins_and_a_nan_before_all(
 @pytest.mark.parametrize("axis", [0, 1, -1, -2, (0, 1), (), None])
 @pytest.mark.parametrize("keep", [False, True])
 def test_slopes_of_folds_by_axes(axis: Any, keep: bool) -> None:
-    """Finite differences would see a fold over the wrong axis; here the sum of slopes is the number of folds."""
+    """Finite differences would see a fold over the wrong axis; here the sum of slopes is the number of
+    folds.
+    """
     x = np.array([[1.0, 4.0, 2.0], [3.0, 0.5, 6.0]])
     over = (0, 1) if axis is None else axis
     for f, numpy in ((op.max, np.max), (op.min, np.min), (op.prod, np.prod), (op.mean, np.mean),
@@ -198,7 +201,9 @@ def test_slopes_of_folds_by_axes(axis: Any, keep: bool) -> None:
 def test_corrections_of_statistics_at_symbolic_and_known_sizes(
     correction: float, dtype: str
 ) -> None:
-    """A fraction was cut off for symbolic sizes, and so eagerly; more than the count gave negative variances."""
+    """A fraction was cut off for symbolic sizes, and so eagerly; more than the count gave negative
+    variances.
+    """
     x = ts.tensor(np.array([1.5, -0.5, 2.0]), dtype)
     numbers = x.numpy().astype(float)
     freedom = max(3 - correction, 0.0)
@@ -220,7 +225,9 @@ def test_corrections_of_statistics_at_symbolic_and_known_sizes(
 
 
 def test_what_is_portable_is_exact_or_our_own() -> None:
-    """Functions of the machine's library have other bits elsewhere; ours and exactly rounded ones have not."""
+    """Functions of the machine's library have other bits elsewhere; ours and exactly rounded ones have
+    not.
+    """
     for name, row in SCALARS.items():
         e = Expr(name, tuple(arg(i) for i in range(row.arity)))
         exact = row.ulp <= 0.5 or name == "rsqrt"

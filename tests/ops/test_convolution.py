@@ -250,7 +250,8 @@ WRONG = [
     (lambda: op.conv2d(normal(1, 1, 3), normal(1, 1, 3)),
      "conv2d: operands f64[1,1,3], f64[1,1,3] must be (batch, channels, ...) and (out, in, ...) with "
      "2 spatial axes"),
-    (lambda: op.conv1d(normal(1, 1, 3), normal(1, 1, 2), stride=0), "conv1d: stride is 0, expected at least 1"),
+    (lambda: op.conv1d(normal(1, 1, 3), normal(1, 1, 2), stride=0),
+    "conv1d: stride is 0, expected at least 1"),
     (lambda: op.conv2d(normal(1, 1, 3, 3), normal(1, 1, 2, 2), stride=(1, 2, 3)),
      "conv2d: stride is (1, 2, 3), expected one number or one for each of 2 axes"),
     (lambda: op.conv1d(normal(1, 1, 3), normal(1, 1, 2), padding="full"),
@@ -271,7 +272,8 @@ def test_errors_say_what_was_wanted(wrong: Any, message: str) -> None:
     assert e.value.message == message
 
 
-# Sizes at which 512 products are no whole number of images, rows or channels: the leaves of a primitive end elsewhere.
+# Sizes at which 512 products are no whole number of images, rows or channels: the leaves of a
+# primitive end elsewhere.
 UNEVEN = [(32, 8, 16, 5), (32, 8, 16, 6), (16, 1, 8, 12), (2, 72, 3, 7), (3, 100, 4, 9)]
 
 

@@ -27,7 +27,9 @@ def _named(c: float, d: DType) -> Any:
 @pytest.mark.parametrize("d", [f64, f32, bf16, f16 @ saturate, bf16 @ accum(bf16)], ids=str)
 @pytest.mark.parametrize("c", CORRECTIONS)
 def test_a_correction_that_is_not_whole_acts_everywhere(c: float, d: DType) -> None:
-    """Eager code has symbolic sizes: it took the whole part of the correction, and less than none was negative."""
+    """Eager code has symbolic sizes: it took the whole part of the correction, and less than none was
+    negative.
+    """
     x = ts.tensor(X, dtype=d)
     with np.errstate(all="ignore"):
         want = np.divide(np.var(X, 1) * 3, max(3 - c, 0))

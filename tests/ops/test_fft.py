@@ -162,7 +162,8 @@ def test_hann_window(n: int, periodic: bool) -> None:
 def test_istft_undoes_stft(size: int, hop: int, dtype: Any) -> None:
     x = draw((2, 29), dtype)
     y = op.stft(x, size, hop)
-    assert y.shape == (2, size if np.dtype(dtype).kind == "c" else size // 2 + 1, (29 + 2 * (size // 2) - size) // hop + 1)  # fmt: skip
+    assert y.shape == (2, size if np.dtype(dtype).kind == "c" else size // 2 + 1,
+        (29 + 2 * (size // 2) - size) // hop + 1)  # fmt: skip
     back = op.istft(y, size, hop, length=29, onesided=np.dtype(dtype).kind == "f")
     close(back, x)
 

@@ -123,8 +123,10 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "mse": (lambda d: d * d, op.mse),
     "mae": (abs, op.mae),
     "l1_loss": (abs, op.l1_loss),
-    "huber": (lambda d: d * d / 2 if abs(d) <= 0.7 else 0.7 * (abs(d) - 0.35), lambda x, y, **k: op.huber(x, y, 0.7, **k)),
-    "smooth_l1": (lambda d: d * d / 1.4 if abs(d) < 0.7 else abs(d) - 0.35, lambda x, y, **k: op.smooth_l1(x, y, 0.7, **k)),
+    "huber": (lambda d: d * d / 2 if abs(d) <= 0.7 else 0.7 * (abs(d) - 0.35), lambda x, y,
+    **k: op.huber(x, y, 0.7, **k)),
+    "smooth_l1": (lambda d: d * d / 1.4 if abs(d) < 0.7 else abs(d) - 0.35, lambda x, y,
+    **k: op.smooth_l1(x, y, 0.7, **k)),
     "smooth_l1_0": (abs, lambda x, y, **k: op.smooth_l1(x, y, 0.0, **k)),
 }  # fmt: skip
 

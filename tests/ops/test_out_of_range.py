@@ -1,4 +1,6 @@
-"""Indices and labels outside their axis: eager code raises, compiled code has one result on all targets, checked code raises."""
+"""Indices and labels outside their axis: eager code raises, compiled code has one result on all targets,
+checked code raises.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tests.support.runners import levels
 
 RNG = np.random.default_rng(7)
 MOST = np.iinfo(np.int64)
-# Integers that are no indices: keys of random numbers, numbers of clusters that we made, the count of a gauge.
+# Integers that are no indices: keys of random numbers, numbers of clusters that we made, the count
+# of a gauge.
 NO_INDICES = {"cluster_turn", "singular_follow", "gauged", "same_in_every_gauge", "loggamma_sample"}
 # Those whose rule other files test: what the checks are made of, and caches (test_state.py,
 # test_write_in_place.py).
@@ -177,29 +180,49 @@ def _elements(how: Any) -> Any:
 CASES: dict[str, Case] = {
     "gather": Case("gather", op.gather, read, (drawn(6, 5),), (4,), -6, 5),
     "gather by a scalar": Case("gather", op.gather, read, (drawn(6, 5),), (), -6, 5),
-    "gather along axis 1": Case("gather", lambda x, i: op.gather(x, i, axes=(1,)), lambda x, i: read(x, i, 1).T, (drawn(6, 5),), (4,), -5, 4),
-    "take": Case("gather", lambda x, i: op.take(x, i, axis=1), lambda x, i: read(x, i, 1), (drawn(3, 40),), (2, 3), -40, 39),
-    "take of the flat tensor": Case("gather", op.take, lambda x, i: read(x.reshape(-1), i), (drawn(3, 4),), (5,), -12, 11),
-    "take_along_axis": Case("gather", lambda x, i: op.take_along_axis(x, i, 0), lambda x, i: along(x, i, 0), (drawn(6, 5),), (2, 5), -6, 5),
+    "gather along axis 1": Case("gather", lambda x, i: op.gather(x, i, axes=(1,)), lambda x,
+    i: read(x, i, 1).T, (drawn(6, 5),), (4,), -5, 4),
+    "take": Case("gather", lambda x, i: op.take(x, i, axis=1), lambda x, i: read(x, i, 1), (drawn(3, 40),),
+    (2, 3), -40, 39),
+    "take of the flat tensor": Case("gather", op.take, lambda x, i: read(x.reshape(-1), i), (drawn(3, 4),),
+    (5,), -12, 11),
+    "take_along_axis": Case("gather", lambda x, i: op.take_along_axis(x, i, 0), lambda x, i: along(x, i, 0),
+    (drawn(6, 5),), (2, 5), -6, 5),
     "embedding": Case("gather", op.embedding, read, (drawn(9, 33),), (2, 3), -9, 8),
     "index": Case("gather", lambda x, i: x[i], read, (drawn(6, 5),), (4,), -6, 5),
-    "index of columns": Case("gather", lambda x, i: x[1:, i], lambda x, i: read(x[1:], i, 1), (drawn(6, 5),), (3,), -5, 4),
-    "at.set": Case("scatter", lambda x, v, i: x.at[i].set(v), write(put), (drawn(6, 5), drawn(4, 5)), (4,), -6, 5),
-    "at.add of columns": Case("scatter_add", lambda x, v, i: x.at[:, i].add(v.T), write(np.add, 1), (drawn(5, 6), drawn(4, 5)), (4,), -6, 5),
-    "at.max": Case("scatter_max", lambda x, v, i: x.at[i].max(v), write(np.maximum), (drawn(6,), drawn(4,)), (4,), -6, 5),
-    "at.min": Case("scatter_min", lambda x, v, i: x.at[i].min(v), write(np.minimum), (drawn(6,), drawn(4,)), (4,), -6, 5),
-    "put_along_axis": Case("scatter", lambda x, v, i: op.put_along_axis(x, i, v, 1), write(put, 1, True), (drawn(3, 6), drawn(3, 2)), (3, 2), -6, 5),
-    "dynamic_slice": Case("dynamic_slice", lambda x, i: op.dynamic_slice(x, (i, 0), (2, 5)), lambda x, i: part(x, i, 2), (drawn(6, 5),), (), 0, 4, raises=False),
-    "dynamic_update_slice": Case("dynamic_update_slice", lambda x, v, i: op.dynamic_update_slice(x, v, (i, 0)), with_part, (drawn(6, 5), drawn(2, 5)), (), 0, 4, raises=False),
-    "cross_entropy": Case("cross_entropy", lambda x, i: op.cross_entropy(x, i, reduction="none"), entropy, (drawn(4, 7),), (4,), 0, 6, near=True),
-    "cross_entropy with smoothing": Case("cross_entropy", lambda x, i: op.cross_entropy(x, i, reduction="none", label_smoothing=0.25), lambda x, i: entropy(x, i, 0.25), (drawn(4, 7),), (4,), 0, 6, near=True),
-    "nll_loss": Case("cross_entropy", lambda x, i: op.nll_loss(x, i, reduction="none"), lambda x, i: -np.take_along_axis(x, nearest(i, 7)[:, None], -1)[:, 0], (drawn(4, 7),), (4,), 0, 6, near=True),
-    "fused_cross_entropy": Case("cross_entropy", lambda x, i: ts.stdlib.fused_cross_entropy(x, i, reduction="none", ignore_index=None), entropy, (drawn(4, 7),), (4,), 0, 6, near=True),
-    "one_hot": Case("one_hot", lambda x, i: op.one_hot(i, 7) * x, lambda x, i: (i[:, None] == np.arange(7)) * x, (drawn(4, 7),), (4,), 0, 6, raises=False),
+    "index of columns": Case("gather", lambda x, i: x[1:, i], lambda x, i: read(x[1:], i, 1),
+    (drawn(6, 5),), (3,), -5, 4),
+    "at.set": Case("scatter", lambda x, v, i: x.at[i].set(v), write(put), (drawn(6, 5), drawn(4, 5)), (4,),
+    -6, 5),
+    "at.add of columns": Case("scatter_add", lambda x, v, i: x.at[:, i].add(v.T), write(np.add, 1),
+    (drawn(5, 6), drawn(4, 5)), (4,), -6, 5),
+    "at.max": Case("scatter_max", lambda x, v, i: x.at[i].max(v), write(np.maximum), (drawn(6,), drawn(4,)),
+    (4,), -6, 5),
+    "at.min": Case("scatter_min", lambda x, v, i: x.at[i].min(v), write(np.minimum), (drawn(6,), drawn(4,)),
+    (4,), -6, 5),
+    "put_along_axis": Case("scatter", lambda x, v, i: op.put_along_axis(x, i, v, 1), write(put, 1, True),
+    (drawn(3, 6), drawn(3, 2)), (3, 2), -6, 5),
+    "dynamic_slice": Case("dynamic_slice", lambda x, i: op.dynamic_slice(x, (i, 0), (2, 5)), lambda x,
+    i: part(x, i, 2), (drawn(6, 5),), (), 0, 4, raises=False),
+    "dynamic_update_slice": Case("dynamic_update_slice", lambda x, v,
+    i: op.dynamic_update_slice(x, v, (i, 0)), with_part, (drawn(6, 5), drawn(2, 5)), (), 0, 4, raises=False),
+    "cross_entropy": Case("cross_entropy", lambda x, i: op.cross_entropy(x, i, reduction="none"), entropy,
+    (drawn(4, 7),), (4,), 0, 6, near=True),
+    "cross_entropy with smoothing": Case("cross_entropy", lambda x,
+    i: op.cross_entropy(x, i, reduction="none", label_smoothing=0.25), lambda x, i: entropy(x, i, 0.25),
+    (drawn(4, 7),), (4,), 0, 6, near=True),
+    "nll_loss": Case("cross_entropy", lambda x, i: op.nll_loss(x, i, reduction="none"), lambda x,
+    i: -np.take_along_axis(x, nearest(i, 7)[:, None], -1)[:, 0], (drawn(4, 7),), (4,), 0, 6, near=True),
+    "fused_cross_entropy": Case("cross_entropy", lambda x,
+    i: ts.stdlib.fused_cross_entropy(x, i, reduction="none", ignore_index=None), entropy, (drawn(4, 7),),
+    (4,), 0, 6, near=True),
+    "one_hot": Case("one_hot", lambda x, i: op.one_hot(i, 7) * x, lambda x,
+    i: (i[:, None] == np.arange(7)) * x, (drawn(4, 7),), (4,), 0, 6, raises=False),
     **_scatters(),
 }  # fmt: skip
 BAD = {
-    "far below": lambda c: -(10**9), "far above": lambda c: 10**9, "least": lambda c: MOST.min, "most": lambda c: MOST.max,
+    "far below": lambda c: -(10**9), "far above": lambda c: 10**9, "least": lambda c: MOST.min,
+    "most": lambda c: MOST.max,
     "one below": lambda c: c.low - 1, "one above": lambda c: c.high + 1,
 }  # fmt: skip
 

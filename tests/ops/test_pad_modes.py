@@ -54,9 +54,10 @@ def test_the_gradient_adds_what_was_copied() -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: op.pad(M, 1, "reflect"), "pad: the value is 'reflect', expected a number; write mode='reflect'"),
+        (lambda: op.pad(M, 1, "reflect"),
+        "pad: the value is 'reflect', expected a number; write mode='reflect'"),
         (lambda: op.pad(M, 1, mode="mean"), "pad: mode is 'mean', expected one of constant, edge, reflect"),
-        (lambda: op.pad(M, 1.5), r"pad: width 1.5 needs a \(before, after\) for each axis of f64\[3,4\], or one"),
+        (lambda: op.pad(M, 1.5), r"pad: width 1.5 needs a \(before, after\) for each axis of f64\[3,4\], or one"),  # noqa: E501
         (lambda: op.pad(M, -1, mode="edge"), r"pad: width \(-1, -1\) of axis 0 is negative with mode='edge'"),
         (lambda: op.pad(M[:0], 1, mode="wrap"), r"pad: axis 0 of f64\[0,4\] is empty and has no element"),
     ],

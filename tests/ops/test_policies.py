@@ -81,7 +81,8 @@ def test_beyond_the_range_stochastic_rounding_overflows_as_nearest_does(d):
     x = ts.tensor([1e39, -1e39, np.inf, -np.inf, np.nan], dtype=f64)
     nearest, random = (np.asarray(x.astype(p)).astype(f64.np) for p in (d, d @ stochastic_round))
     assert np.array_equal(nearest, random, equal_nan=True)
-    assert numbers(np.sign(x.astype(d @ stochastic_round @ saturate).numpy().astype(f64.np))[:4]) == [1, -1, 1, -1]  # fmt: skip
+    assert numbers(np.sign(x.astype(d @ stochastic_round @ saturate).numpy().astype(f64.np))[:4]) == [1, -1,
+        1, -1]  # fmt: skip
 
 
 def test_formats_that_meet_in_a_third_keep_a_common_policy():

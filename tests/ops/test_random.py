@@ -346,7 +346,9 @@ def test_parameters_have_reparameterised_gradients() -> None:
 
 @pytest.mark.parametrize("alpha", [0.01, 0.3, 1.0, 5.0, 80.0])
 def test_the_slope_of_gamma_is_the_series(alpha: float) -> None:
-    """d log z / d alpha at fixed P(alpha, z) = sum z^n Gamma(a) / Gamma(a + n + 1) (psi(a + n + 1) - log z)."""
+    """d log z / d alpha at fixed P(alpha, z) = sum z^n Gamma(a) / Gamma(a + n + 1) (psi(a + n + 1) - log
+    z).
+    """
     a = ts.tensor(np.full(20, alpha))
     log_z, slope = ts.jvp(lambda a: R.loggamma(KEY, a), (a,), (op.ones_like(a),))
     want = np.zeros(20)
@@ -469,15 +471,18 @@ def test_wrong_calls_say_what_is_wrong(name: str) -> None:
 
 
 DRAWS = {
-    "bits": ((5,),), "uniform": ((5,), -1.0, 2), "bernoulli": (0.25, (5,)), "randint": ((5,), 0, 9), "normal": ((5,), 1.0),
-    "truncated_normal": (-1.0, 2.0, (5,)), "exponential": ((5,),), "laplace": ((5,),), "gumbel": ((5,),), "permutation": (6,),
+    "bits": ((5,),), "uniform": ((5,), -1.0, 2), "bernoulli": (0.25, (5,)), "randint": ((5,), 0, 9),
+    "normal": ((5,), 1.0),
+    "truncated_normal": (-1.0, 2.0, (5,)), "exponential": ((5,),), "laplace": ((5,),), "gumbel": ((5,),),
+    "permutation": (6,),
     "gamma": (2.0, (3,)), "poisson": (3.0, (3,)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in ("normal", "randint", "permutation") else pytest.param(n, marks=pytest.mark.deep) for n in DRAWS],
+    [n if n in ("normal", "randint", "permutation") else pytest.param(n, marks=pytest.mark.deep)
+    for n in DRAWS],
 )  # fmt: skip
 def test_a_draw_that_is_repeated_has_the_bits_of_the_first(name):
     draw = repeated(getattr(ops_random, name), often=2)
@@ -504,7 +509,8 @@ def test_draws_of_other_arguments_are_other_programs():
         assert got.numpy().tobytes() == want.numpy().tobytes()
 
     for args, kwargs in (
-        (((3,),), {}), (((2, 2),), {}), (((3,), 1), {}), (((3,), 1.5), {}), (((3,),), {"std": 2.0}), (((3,),), {"dtype": ts.bf16}),
+        (((3,),), {}), (((2, 2),), {}), (((3,), 1), {}), (((3,), 1.5), {}), (((3,),), {"std": 2.0}),
+        (((3,),), {"dtype": ts.bf16}),
         (((3,), 0.0), {}), (((3,), -0.0), {}),
     ):  # fmt: skip
         before = len(calls)

@@ -1,4 +1,6 @@
-"""Arrays of PyTorch and JAX as arguments: inputs of jitted functions, never constants; decisions in derivatives as in JAX."""
+"""Arrays of PyTorch and JAX as arguments: inputs of jitted functions, never constants; decisions in
+derivatives as in JAX.
+"""
 
 from __future__ import annotations
 

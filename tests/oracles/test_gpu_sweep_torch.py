@@ -15,7 +15,8 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 KINDS = {
-    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32, "i64": torch.int64,
+    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32,
+    "i64": torch.int64,
     "bool": torch.bool, "c64": torch.complex64,
 }  # fmt: skip
 NAMES = {v: k for k, v in KINDS.items()}

@@ -1,4 +1,6 @@
-"""grid_sample and affine_grid against PyTorch: values and gradients, over modes, paddings, ranks and sizes."""
+"""grid_sample and affine_grid against PyTorch: values and gradients, over modes, paddings, ranks and
+sizes.
+"""
 
 import itertools
 

@@ -47,7 +47,8 @@ class TorchResNet(tnn.Module):
         into = 64
         for i, out in enumerate((64, 128, 256, 512), 1):
             stride = 1 if i == 1 else 2
-            setattr(self, f"layer{i}", tnn.Sequential(TorchBlock(into, out, stride), TorchBlock(out, out, 1)))  # fmt: skip
+            setattr(self, f"layer{i}",
+                tnn.Sequential(TorchBlock(into, out, stride), TorchBlock(out, out, 1)))  # fmt: skip
             into = out
         self.fc = tnn.Linear(512, 1000)
 
@@ -159,7 +160,8 @@ class Layer(nn.Module):
     norm2: nn.LayerNorm
     mlp: nn.MLP
 
-    def __init__(self, width: int, heads: int, key: Any, causal: bool = False, activation: Any = op.gelu) -> None:  # fmt: skip
+    def __init__(self, width: int, heads: int, key: Any, causal: bool = False,
+        activation: Any = op.gelu) -> None:  # fmt: skip
         a, b = ts.split(key)
         self.norm1, self.norm2 = (nn.LayerNorm(width, dtype=f64) for _ in range(2))
         self.attn = nn.MultiHeadAttention(width, heads, causal=causal, key=a, dtype=f64)
@@ -196,7 +198,8 @@ class ViT(nn.Module):
 
 
 VIT_NAMES = {
-    r"encoder\.layers\.": "blocks.", r"self_attn\.in_proj_(weight|bias)": r"attn.qkv.\1", r"self_attn\.out_proj": "attn.out",
+    r"encoder\.layers\.": "blocks.", r"self_attn\.in_proj_(weight|bias)": r"attn.qkv.\1",
+    r"self_attn\.out_proj": "attn.out",
     "linear1": "mlp.layers.0", "linear2": "mlp.layers.1",
 }  # fmt: skip
 
@@ -230,8 +233,10 @@ class TorchGPTBlock(tnn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.ln_1, self.ln_2 = tnn.LayerNorm(width), tnn.LayerNorm(width)
-        self.attn = tnn.ModuleDict({"c_attn": Conv1D(width, 3 * width), "c_proj": Conv1D(width, width)})  # fmt: skip
-        self.mlp = tnn.ModuleDict({"c_fc": Conv1D(width, 4 * width), "c_proj": Conv1D(4 * width, width)})  # fmt: skip
+        self.attn = tnn.ModuleDict({"c_attn": Conv1D(width, 3 * width),
+            "c_proj": Conv1D(width, width)})  # fmt: skip
+        self.mlp = tnn.ModuleDict({"c_fc": Conv1D(width, 4 * width),
+            "c_proj": Conv1D(4 * width, width)})  # fmt: skip
 
     def forward(self, x: Any, heads: int = 4) -> Any:
         b, s, w = x.shape
@@ -281,7 +286,8 @@ class GPT(nn.Module):
 
 
 GPT_NAMES = {
-    "ln_([12])": r"norm\1", "c_attn": "qkv", r"attn\.c_proj": "attn.out", "c_fc": "layers.0", r"mlp\.c_proj": "mlp.layers.1",
+    "ln_([12])": r"norm\1", "c_attn": "qkv", r"attn\.c_proj": "attn.out", "c_fc": "layers.0",
+    r"mlp\.c_proj": "mlp.layers.1",
 }  # fmt: skip
 
 
@@ -328,7 +334,8 @@ def test_an_lstm_in_single_precision_and_back():
     ids = np.random.default_rng(0).integers(0, 30, (3, 11))
     agree(ours(ts.tensor(ids)), theirs(torch.tensor(ids)), 1e-4, 1e-5)
     again = TorchTagger()
-    again.load_state_dict({n: torch.tensor(np.asarray(x)) for n, x in nn.state_dict(Tagger(ts.key(1))).items()})  # fmt: skip
+    again.load_state_dict({n: torch.tensor(np.asarray(x)) for n,
+        x in nn.state_dict(Tagger(ts.key(1))).items()})  # fmt: skip
     agree(Tagger(ts.key(1))(ts.tensor(ids)), again(torch.tensor(ids)), 1e-4, 1e-5)
 
 
@@ -343,7 +350,8 @@ def test_a_state_dict_is_a_tree_that_shares_memory():
     for copy in (True, False):
         held = nn.load_state(table, theirs.wte.state_dict(), copy=copy).weight
         assert (held.numpy().ctypes.data == w.data_ptr()) is not copy
-    for dtype, name in ((torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float8_e5m2, "f8e5m2"), (torch.int64, "i64"), (torch.bool, "bool")):  # fmt: skip
+    for dtype, name in ((torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float8_e5m2, "f8e5m2"),
+        (torch.int64, "i64"), (torch.bool, "bool")):  # fmt: skip
         x = torch.arange(6).reshape(2, 3).to(dtype)
         got = ts.from_torch({"a.b": x})["a"]["b"]
         assert got.dtype.name == name

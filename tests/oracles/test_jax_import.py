@@ -47,7 +47,8 @@ def conv_net(x: Any) -> Any:
 
 def depthwise(x: Any) -> Any:
     return lax.conv_general_dilated(
-        jnp.transpose(x, (0, 3, 1, 2)), jnp.asarray(KERNEL.reshape(12, 1, 3, 3)[:6]), (2, 1), [(1, 2), (0, 1)],
+        jnp.transpose(x, (0, 3, 1, 2)), jnp.asarray(KERNEL.reshape(12, 1, 3, 3)[:6]), (2, 1),
+        [(1, 2), (0, 1)],
         lhs_dilation=(1, 2), rhs_dilation=(2, 1), feature_group_count=3,
     )  # fmt: skip
 
@@ -78,17 +79,21 @@ def places(x: Any) -> Any:
     i = jnp.array([2, 0, -1])
     return (
         x[i], x[:, i], x[1, 2], x[i, i], x[1:3, ::2], x[i[:, None], i[None]], jnp.take(x, i, axis=1),
-        x.at[i].add(1.0), x.at[1, 2].set(5.0), x.at[:, i].multiply(2.0), x.at[i, i].max(0.0), x.at[0].min(0.3),
+        x.at[i].add(1.0), x.at[1, 2].set(5.0), x.at[:, i].multiply(2.0), x.at[i, i].max(0.0),
+        x.at[0].min(0.3),
         jnp.take_along_axis(x, jnp.argsort(x, 1), 1), lax.dynamic_slice(x, (1, 2), (2, 2)),
-        lax.dynamic_update_slice(x, x[:2, :2], (3, 1)), jnp.roll(x, 2, 1), jax.vmap(lambda r, k: r[k])(x, jnp.arange(4)),
+        lax.dynamic_update_slice(x, x[:2, :2], (3, 1)), jnp.roll(x, 2, 1),
+        jax.vmap(lambda r, k: r[k])(x, jnp.arange(4)),
     )  # fmt: skip
 
 
 def order(x: Any) -> Any:
     keys = jnp.round(x)
     return (
-        jnp.sort(x, 0), jnp.argsort(x, 1, descending=True), lax.sort((keys, x), dimension=1, num_keys=2), lax.top_k(x, 3),
-        jnp.argmax(x, 1), jnp.argmin(x), jnp.median(x), jnp.quantile(x, 0.3, axis=1), jnp.searchsorted(jnp.sort(x[0]), x[1]),
+        jnp.sort(x, 0), jnp.argsort(x, 1, descending=True), lax.sort((keys, x), dimension=1, num_keys=2),
+        lax.top_k(x, 3),
+        jnp.argmax(x, 1), jnp.argmin(x), jnp.median(x), jnp.quantile(x, 0.3, axis=1),
+        jnp.searchsorted(jnp.sort(x[0]), x[1]),
         jnp.unique(keys, size=5), jnp.percentile(x, 40.0),
     )  # fmt: skip
 
@@ -103,26 +108,34 @@ def spectra(x: Any) -> Any:
 def linalg(x: Any) -> Any:
     w, v = jnp.linalg.eigh(x)
     return (
-        jnp.linalg.solve(x, x[:, :2] + 1), jnp.linalg.inv(x), jnp.linalg.det(x), jnp.linalg.slogdet(x), jnp.linalg.cholesky(x), w,
+        jnp.linalg.solve(x, x[:, :2] + 1), jnp.linalg.inv(x), jnp.linalg.det(x), jnp.linalg.slogdet(x),
+        jnp.linalg.cholesky(x), w,
         jnp.abs(v), jnp.linalg.svd(x, compute_uv=False), jnp.abs(jnp.linalg.qr(x)[1]), jnp.linalg.norm(x),
-        jax.scipy.linalg.solve_triangular(x, x, lower=True, trans=1), jnp.trace(x), jnp.kron(x, x), jnp.einsum("ij,kj->ik", x, x),
+        jax.scipy.linalg.solve_triangular(x, x, lower=True, trans=1), jnp.trace(x), jnp.kron(x, x),
+        jnp.einsum("ij,kj->ik", x, x),
     )  # fmt: skip
 
 
 def elements(x: Any) -> Any:
     y = jnp.abs(x) + 0.1
     return (
-        x**3, y**x, x**-2, jnp.exp2(x), jnp.log1p(y), jnp.expm1(x), jnp.arctan2(x, y), jnp.sinh(x), jnp.cbrt(x), jax.scipy.special.erf(x),
-        jax.scipy.special.gammaln(y), jax.scipy.special.digamma(y), jnp.clip(x, -0.5, 0.5), jnp.where(x > 0, x, 0),
-        jnp.sign(x), jnp.floor(x), jnp.round(x), jnp.remainder(x, 0.7), jnp.logaddexp(x, y), jax.nn.relu(x), jax.nn.sigmoid(x), jnp.isfinite(x),
-        jnp.hypot(x, y), jnp.float32(x), x.astype(jnp.bfloat16), jnp.real(jnp.exp(1j * x)), jnp.var(x, 0), jnp.prod(x, 1), jnp.max(x, 0),
-        jnp.all(x > -9), jnp.any(x > 9, 0), jnp.tril(x), jnp.pad(x, 1), jnp.tile(x, (2, 1)), jnp.repeat(x, 2, 0), jnp.stack([x, y]),
+        x**3, y**x, x**-2, jnp.exp2(x), jnp.log1p(y), jnp.expm1(x), jnp.arctan2(x, y), jnp.sinh(x),
+        jnp.cbrt(x), jax.scipy.special.erf(x),
+        jax.scipy.special.gammaln(y), jax.scipy.special.digamma(y), jnp.clip(x, -0.5, 0.5),
+        jnp.where(x > 0, x, 0),
+        jnp.sign(x), jnp.floor(x), jnp.round(x), jnp.remainder(x, 0.7), jnp.logaddexp(x, y), jax.nn.relu(x),
+        jax.nn.sigmoid(x), jnp.isfinite(x),
+        jnp.hypot(x, y), jnp.float32(x), x.astype(jnp.bfloat16), jnp.real(jnp.exp(1j * x)), jnp.var(x, 0),
+        jnp.prod(x, 1), jnp.max(x, 0),
+        jnp.all(x > -9), jnp.any(x > 9, 0), jnp.tril(x), jnp.pad(x, 1), jnp.tile(x, (2, 1)),
+        jnp.repeat(x, 2, 0), jnp.stack([x, y]),
     )  # fmt: skip
 
 
 def whole(n: Any) -> Any:
     return (
-        n // 2, n % 4, lax.div(n, 2), lax.rem(n, 4), n << 2, n >> 1, n & 3, n | 8, n ^ 5, ~n, abs(n), jnp.cumsum(n, 1),
+        n // 2, n % 4, lax.div(n, 2), lax.rem(n, 4), n << 2, n >> 1, n & 3, n | 8, n ^ 5, ~n, abs(n),
+        jnp.cumsum(n, 1),
         n.astype(jnp.uint8), lax.shift_right_logical(n, 3), n.sum(), jnp.bincount(jnp.abs(n[0]), length=9),
     )  # fmt: skip
 
@@ -131,7 +144,8 @@ def drawn(x: Any) -> Any:
     key = jax.random.key(7)
     a, b = jax.random.split(key)
     return (
-        jax.random.bits(a, (5,)), jax.random.uniform(b, (3, 2)), jax.random.normal(jax.random.fold_in(a, 3), (7,)) + x[0, 0],
+        jax.random.bits(a, (5,)), jax.random.uniform(b, (3, 2)),
+        jax.random.normal(jax.random.fold_in(a, 3), (7,)) + x[0, 0],
         jax.random.randint(b, (4,), 0, 10), jax.random.bernoulli(a, 0.4, (6,)), jax.random.permutation(b, 8),
     )  # fmt: skip
 
@@ -139,7 +153,8 @@ def drawn(x: Any) -> Any:
 PROGRAMS = {
     f.__name__: (f, x)
     for f, x in (
-        (mlp, X), (conv_net, IMAGE), (depthwise, IMAGE), (recurrent, X), (loops, X), (running, X), (places, X), (order, X), (spectra, X),
+        (mlp, X), (conv_net, IMAGE), (depthwise, IMAGE), (recurrent, X), (loops, X), (running, X),
+        (places, X), (order, X), (spectra, X),
         (linalg, S), (elements, X), (whole, N), (drawn, X),
     )
 }  # fmt: skip
@@ -241,7 +256,8 @@ def test_errors() -> None:
     with pytest.raises(ts.TesseraError) as e:
         g(V)
     assert e.value.message == (
-        "<lambda>: argument 0 is f64[7], but the function was imported for f64[4,5]; import it again for other shapes"
+        "<lambda>: argument 0 is f64[7], but the function was imported for f64[4,5]; import it again for "
+        "other shapes"
     )
     with pytest.raises(ts.jax.JaxError) as j:
         ts.jax.import_function(lambda x: lax.linalg.schur(x), S)

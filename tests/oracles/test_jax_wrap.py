@@ -87,7 +87,8 @@ def test_errors_name_what_is_wrong() -> None:
     with pytest.raises(ts.TesseraError) as e:
         WRAPPED(P, "text")
     assert e.value.message == (
-        "wrap: an argument holds str 'text', expected arrays and numbers in trees; bind other values with functools.partial"
+        "wrap: an argument holds str 'text', expected arrays and numbers in trees; bind other values with "
+        "functools.partial"
     )
     with pytest.raises(ts.TesseraError, match="axis 'k' is 2 in operand 0"):
         WRAPPED(P, np.ones((4, 2), np.float32))

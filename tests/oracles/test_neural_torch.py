@@ -221,7 +221,8 @@ ACTIVATIONS: dict[str, Any] = {
     "celu": F.celu, "gelu": F.gelu, "silu": F.silu, "mish": F.mish, "softplus": F.softplus,
     "softsign": F.softsign, "hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish,
     "hardtanh": F.hardtanh, "log_sigmoid": F.logsigmoid, "tanhshrink": F.tanhshrink,
-    "hardshrink": F.hardshrink, "softshrink": F.softshrink, "glu": F.glu, "softmin": lambda x: F.softmin(x, -1),
+    "hardshrink": F.hardshrink, "softshrink": F.softshrink, "glu": F.glu,
+    "softmin": lambda x: F.softmin(x, -1),
     "softmax": lambda x: F.softmax(x, -1), "log_softmax": lambda x: F.log_softmax(x, -1),
 }  # fmt: skip
 
@@ -308,9 +309,12 @@ def test_cross_entropy_with_probabilities() -> None:
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "mse": (op.mse, F.mse_loss), "mae": (op.mae, F.l1_loss),
-    "huber": (lambda x, y, **k: op.huber(x, y, 0.7, **k), lambda x, y, **k: F.huber_loss(x, y, delta=0.7, **k)),
-    "smooth_l1": (lambda x, y, **k: op.smooth_l1(x, y, 0.7, **k), lambda x, y, **k: F.smooth_l1_loss(x, y, beta=0.7, **k)),
-    "kl_div": (lambda x, y, **k: op.kl_div(x, y, True, **k), lambda x, y, **k: F.kl_div(x, y, log_target=True, **k)),
+    "huber": (lambda x, y, **k: op.huber(x, y, 0.7, **k), lambda x, y,
+    **k: F.huber_loss(x, y, delta=0.7, **k)),
+    "smooth_l1": (lambda x, y, **k: op.smooth_l1(x, y, 0.7, **k), lambda x, y,
+    **k: F.smooth_l1_loss(x, y, beta=0.7, **k)),
+    "kl_div": (lambda x, y, **k: op.kl_div(x, y, True, **k), lambda x, y,
+    **k: F.kl_div(x, y, log_target=True, **k)),
 }  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""Layers beside PyTorch's in f64: the same weights by nn.load_state, values and gradients, random shapes and options."""
+"""Layers beside PyTorch's in f64: the same weights by nn.load_state, values and gradients, random shapes
+and options.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ def transposed(rank: int) -> Callable[[Any], Case]:
         groups = pick(rng, 1, 2)
         m, n = (groups * int(v) for v in rng.integers(1, 4, 2))
         size, stride = int(rng.integers(2, 4)), int(rng.integers(1, 3))
-        given = (m, n, size, stride, int(rng.integers(0, 2)), stride - 1, groups, pick(rng, True, False))  # fmt: skip
+        given = (m, n, size, stride, int(rng.integers(0, 2)), stride - 1, groups,
+            pick(rng, True, False))  # fmt: skip
         theirs = getattr(torch.nn, f"ConvTranspose{rank}d")(*given)
         shape = (2, m, *(int(v) for v in rng.integers(3, 5, rank)))
         return getattr(nn, f"ConvTranspose{rank}d")(*given, **WIDE), theirs, shape
@@ -99,14 +102,17 @@ def local(rng: Any) -> Case:
 
 
 def pooling(rng: Any) -> Case:
-    size, stride, padding, ceil = int(rng.integers(2, 4)), pick(rng, None, 1, 2), pick(rng, 0, 1), pick(rng, True, False)  # fmt: skip
+    size, stride, padding, ceil = int(rng.integers(2, 4)), pick(rng, None, 1, 2), pick(rng, 0, 1), pick(rng,
+        True, False)  # fmt: skip
     shape = (2, 3, *(int(v) for v in rng.integers(6, 9, 2)))
     which = rng.integers(6)
     if which == 0:
-        return nn.MaxPool(size, stride, padding, 1, ceil), torch.nn.MaxPool2d(size, stride, padding, 1, False, ceil), shape  # fmt: skip
+        return nn.MaxPool(size, stride, padding, 1, ceil), torch.nn.MaxPool2d(size, stride, padding, 1,
+            False, ceil), shape  # fmt: skip
     if which == 1:
         count = pick(rng, True, False)
-        return nn.AvgPool(size, stride, padding, ceil, count), torch.nn.AvgPool2d(size, stride, padding, ceil, count), shape  # fmt: skip
+        return nn.AvgPool(size, stride, padding, ceil, count), torch.nn.AvgPool2d(size, stride, padding,
+            ceil, count), shape  # fmt: skip
     if which == 2:
         return nn.LPPool(2.0, size, stride), torch.nn.LPPool2d(2.0, size, stride), shape
     if which == 3:
@@ -117,9 +123,11 @@ def pooling(rng: Any) -> Case:
 
 
 ACTIVATIONS = {
-    "ReLU": (), "ReLU6": (), "GELU": ("tanh",), "SiLU": (), "Mish": (), "Sigmoid": (), "Tanh": (), "Softplus": (2.0,),
+    "ReLU": (), "ReLU6": (), "GELU": ("tanh",), "SiLU": (), "Mish": (), "Sigmoid": (), "Tanh": (),
+    "Softplus": (2.0,),
     "Softsign": (), "ELU": (0.7,), "CELU": (0.5,), "SELU": (), "LeakyReLU": (0.2,), "Hardtanh": (-0.5, 0.8),
-    "Hardsigmoid": (), "Hardswish": (), "LogSigmoid": (), "Tanhshrink": (), "Softshrink": (0.3,), "Hardshrink": (0.3,),
+    "Hardsigmoid": (), "Hardswish": (), "LogSigmoid": (), "Tanhshrink": (), "Softshrink": (0.3,),
+    "Hardshrink": (0.3,),
     "Threshold": (0.1, 0.2), "Softmax": (1,), "LogSoftmax": (1,), "GLU": (1,),
 }  # fmt: skip
 
@@ -160,9 +168,12 @@ class _TorchTwice(torch.nn.Module):
 
 
 LAYERS = {
-    "linear": linear, "embedding": embedding, "conv1d": convolution(1), "conv2d": convolution(2), "conv3d": convolution(3),
-    "transposed1d": transposed(1), "transposed2d": transposed(2), "transposed3d": transposed(3), "layernorm": layernorm,
-    "rmsnorm": rmsnorm, "groupnorm": groupnorm, "instancenorm": instancenorm, "local": local, "pooling": pooling,
+    "linear": linear, "embedding": embedding, "conv1d": convolution(1), "conv2d": convolution(2),
+    "conv3d": convolution(3),
+    "transposed1d": transposed(1), "transposed2d": transposed(2), "transposed3d": transposed(3),
+    "layernorm": layernorm,
+    "rmsnorm": rmsnorm, "groupnorm": groupnorm, "instancenorm": instancenorm, "local": local,
+    "pooling": pooling,
     "activation": activation, "prelu": prelu, "bilinear": bilinear,
 }  # fmt: skip
 
@@ -324,7 +335,8 @@ def test_a_mixture_of_experts_is_its_definition():
 
 
 ROPES = {
-    "linear": {"factor": 4.0}, "yarn": {"factor": 8.0}, "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "linear": {"factor": 4.0}, "yarn": {"factor": 8.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
 }  # fmt: skip
 
 
@@ -341,7 +353,8 @@ def test_rope_scalings_of_transformers(scaling):
         **ROPES[scaling],
     }
     config = LlamaConfig(
-        hidden_size=64, num_attention_heads=4, max_position_embeddings=2048, rope_theta=500.0, rope_parameters=given,
+        hidden_size=64, num_attention_heads=4, max_position_embeddings=2048, rope_theta=500.0,
+        rope_parameters=given,
         rope_scaling=given,
     )  # fmt: skip
     frequencies, amplitude = ROPE_INIT_FUNCTIONS[scaling](config, "cpu")

@@ -1,4 +1,6 @@
-"""What ts.onnx.save writes, as onnxruntime runs it: every op of the catalogue that ONNX can say, and models."""
+"""What ts.onnx.save writes, as onnxruntime runs it: every op of the catalogue that ONNX can say, and
+models.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ pytestmark = pytest.mark.oracle
 # Ops that ONNX has no node for: linear algebra, random bits, complex numbers, bits of floats, running
 # folds other than sums, special functions, kernels and functions of one's own.
 NO_FORM = {
-    "adjugate", "adjugate_slope", "cholesky", "cluster_turn", "clusters", "complex", "complex_contract", "conj", "cummax",
+    "adjugate", "adjugate_slope", "cholesky", "cluster_turn", "clusters", "complex", "complex_contract",
+    "conj", "cummax",
     "cummin", "cumprod", "dct", "digamma", "eig", "eigh", "eigvals", "eigvalsh", "erfcinv", "erfinv",
-    "expm", "expm_frechet", "fft", "float_bits", "from_bits", "gamma", "gauged", "host_call", "ifft", "imag", "inv",
+    "expm", "expm_frechet", "fft", "float_bits", "from_bits", "gamma", "gauged", "host_call", "ifft",
+    "imag", "inv",
     "irfft", "kernel", "lgamma", "linear_recurrence", "logcumsumexp", "loggamma_sample",
     "loggamma_slope", "lu", "matrix_function", "matrix_function_frechet", "nextafter", "overlap_add",
     "pinv", "polygamma", "qr", "random_bits", "real", "rfft", "same_in_every_gauge", "searchsorted",

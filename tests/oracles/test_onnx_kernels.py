@@ -1,4 +1,6 @@
-"""Hand-written kernels as ONNX functions, and nodes of training and boxes, as onnxruntime and PyTorch compute them."""
+"""Hand-written kernels as ONNX functions, and nodes of training and boxes, as onnxruntime and PyTorch
+compute them.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,8 @@ def test_a_gradient_node_is_the_gradient_of_pytorch() -> None:
         helper.make_node("Tanh", ["a"], ["b"]),
         helper.make_node("Mul", ["b", "c"], ["d"]),
         helper.make_node("ReduceSum", ["d"], ["y"], keepdims=0),
-        helper.make_node("Gradient", ["x", "w"], ["dx", "dw"], domain="ai.onnx.preview.training", xs=["x", "w"], y="y"),
+        helper.make_node("Gradient", ["x", "w"], ["dx", "dw"], domain="ai.onnx.preview.training",
+        xs=["x", "w"], y="y"),
         helper.make_node("Sub", ["w", "dw"], ["next"]),
     ]  # fmt: skip
     ins = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [4, 3]), ("w", [3, 2]))]

@@ -131,7 +131,8 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "logcumsumexp": _running(lax.cumlogsumexp, plain=False),
 }  # fmt: skip
 SHAPES: dict[str, Callable[..., Any]] = {
-    "broadcast_to": jnp.broadcast_to, "reshape": jnp.reshape, "expand_dims": lambda x, axis=0: jnp.expand_dims(x, axis),
+    "broadcast_to": jnp.broadcast_to, "reshape": jnp.reshape, "expand_dims": lambda x,
+    axis=0: jnp.expand_dims(x, axis),
     "squeeze": jnp.squeeze, "transpose": jnp.transpose, "matrix_transpose": jnp.matrix_transpose,
     "swapaxes": jnp.swapaxes, "moveaxis": jnp.moveaxis, "flip": jnp.flip, "slice_": lax.slice,
     "concat": jnp.concatenate, "stack": jnp.stack, "roll": jnp.roll, "tile": jnp.tile,
@@ -139,7 +140,8 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "rot90": jnp.rot90, "tril": jnp.tril, "triu": jnp.triu, "unstack": jnp.unstack,
     "pad": lambda x, width, value=0: jnp.pad(x, width, constant_values=value),
     "diagonal": lambda x, offset=0, axis1=-2, axis2=-1: jnp.diagonal(x, offset, axis1, axis2),
-    "trace": lambda x, offset=0: jnp.trace(x, offset, -2, -1), "diff": lambda x, n=1, axis=-1, **k: jnp.diff(x, n, axis, **k),
+    "trace": lambda x, offset=0: jnp.trace(x, offset, -2, -1), "diff": lambda x, n=1, axis=-1,
+    **k: jnp.diff(x, n, axis, **k),
     "take": jnp.take, "take_along_axis": jnp.take_along_axis, "index": lambda x, key: x[key],
     "gather": _gather, "scatter_add": _scatter("add"), "scatter_max": _scatter("max"),
     "scatter_min": _scatter("min"), "embedding": lambda table, ids: table[ids],
@@ -159,7 +161,8 @@ ALGEBRA: dict[str, Callable[..., Any]] = {
     "eigvalsh": jnp.linalg.eigvalsh, "svdvals": jnp.linalg.svdvals, "expm": jax.scipy.linalg.expm,
     "matrix_power": jnp.linalg.matrix_power, "matrix_rank": jnp.linalg.matrix_rank,
     "matrix_norm": lambda x, ord="fro", keepdims=False: jnp.linalg.matrix_norm(x, ord=ord, keepdims=keepdims),
-    "vector_norm": lambda x, ord=2, axis=None, keepdims=False: jnp.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims),
+    "vector_norm": lambda x, ord=2, axis=None,
+    keepdims=False: jnp.linalg.vector_norm(x, ord=ord, axis=axis, keepdims=keepdims),
     **{n: _fft(n) for n in ("fft", "ifft", "rfft", "irfft", "fft2", "ifft2", "fftn", "ifftn", "rfftn",
                             "irfftn", "hfft", "ihfft", "fftshift", "ifftshift")},
 }  # fmt: skip

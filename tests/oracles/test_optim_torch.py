@@ -71,7 +71,8 @@ def rates(make: Any, count: int, lr: float = 0.5) -> list[float]:
 L = torch.optim.lr_scheduler
 SCHEDULES = {
     "cosine": (O.cosine(0.5, 20, 0.1), lambda o: L.CosineAnnealingLR(o, 20, 0.1), 20),
-    "cosine_restarts": (O.cosine_restarts(0.5, 7, 0.1), lambda o: L.CosineAnnealingWarmRestarts(o, 7, eta_min=0.1), 25),
+    "cosine_restarts": (O.cosine_restarts(0.5, 7, 0.1),
+    lambda o: L.CosineAnnealingWarmRestarts(o, 7, eta_min=0.1), 25),
     "linear": (O.linear(0.1, 0.5, 8), lambda o: L.LinearLR(o, 0.2, 1.0, 8), 15),
     "exponential": (O.exponential(0.5, 0.9), lambda o: L.ExponentialLR(o, 0.9), 10),
     "staircase": (O.staircase(0.5, 0.3, 4), lambda o: L.StepLR(o, 4, 0.3), 15),
@@ -107,22 +108,30 @@ def losses(rng: Any) -> dict[str, tuple[Any, Any, Any]]:
     ti, tsign, ty, tp = torch.tensor(ids), torch.tensor(sign), torch.tensor(y), torch.tensor(p)
     tz, hot = torch.tensor(z), torch.tensor((y > 0).astype(float))
     return {
-        "cross_entropy": (x, lambda x: op.cross_entropy(x, ids, label_smoothing=0.1), lambda x: F.cross_entropy(x, ti, label_smoothing=0.1)),
+        "cross_entropy": (x, lambda x: op.cross_entropy(x, ids, label_smoothing=0.1),
+        lambda x: F.cross_entropy(x, ti, label_smoothing=0.1)),
         "nll": (logs, lambda x: op.nll_loss(x, ids), lambda x: F.nll_loss(x, ti)),
-        "bce_with_logits": (x, lambda x: op.binary_cross_entropy(x, hot.numpy()), lambda x: F.binary_cross_entropy_with_logits(x, hot)),
+        "bce_with_logits": (x, lambda x: op.binary_cross_entropy(x, hot.numpy()),
+        lambda x: F.binary_cross_entropy_with_logits(x, hot)),
         "huber": (x, lambda x: op.huber(x, y, 0.7), lambda x: F.huber_loss(x, ty, delta=0.7)),
         "smooth_l1": (x, lambda x: op.smooth_l1(x, y, 0.7), lambda x: F.smooth_l1_loss(x, ty, beta=0.7)),
         "kl_div": (logs, lambda x: op.kl_div(x, p), lambda x: F.kl_div(x, tp)),
         "mse": (x, lambda x: op.mse(x, y), lambda x: F.mse_loss(x, ty)),
         "l1": (x, lambda x: op.l1_loss(x, y), lambda x: F.l1_loss(x, ty)),
-        "cosine_embedding": (x, lambda x: op.cosine_embedding(x, y, sign, 0.1), lambda x: F.cosine_embedding_loss(x, ty, tsign, 0.1)),
-        "margin_ranking": (x, lambda x: op.margin_ranking(x, y, np.sign(z), 0.2), lambda x: F.margin_ranking_loss(x, ty, tz.sign(), 0.2)),
-        "triplet": (x, lambda x: op.triplet_margin(x, y, z, 0.8), lambda x: F.triplet_margin_loss(x, ty, tz, 0.8)),
+        "cosine_embedding": (x, lambda x: op.cosine_embedding(x, y, sign, 0.1),
+        lambda x: F.cosine_embedding_loss(x, ty, tsign, 0.1)),
+        "margin_ranking": (x, lambda x: op.margin_ranking(x, y, np.sign(z), 0.2),
+        lambda x: F.margin_ranking_loss(x, ty, tz.sign(), 0.2)),
+        "triplet": (x, lambda x: op.triplet_margin(x, y, z, 0.8),
+        lambda x: F.triplet_margin_loss(x, ty, tz, 0.8)),
         "poisson_nll": (x, lambda x: op.poisson_nll(x, p), lambda x: F.poisson_nll_loss(x, tp)),
-        "gaussian_nll": (x, lambda x: op.gaussian_nll(x, y, np.abs(z)), lambda x: F.gaussian_nll_loss(x, ty, tz.abs())),
-        "soft_margin": (x, lambda x: op.soft_margin(x, np.sign(y)), lambda x: F.soft_margin_loss(x, ty.sign())),
+        "gaussian_nll": (x, lambda x: op.gaussian_nll(x, y, np.abs(z)),
+        lambda x: F.gaussian_nll_loss(x, ty, tz.abs())),
+        "soft_margin": (x, lambda x: op.soft_margin(x, np.sign(y)),
+        lambda x: F.soft_margin_loss(x, ty.sign())),
         "multi_margin": (x, lambda x: op.multi_margin(x, ids), lambda x: F.multi_margin_loss(x, ti)),
-        "hinge_embedding": (x, lambda x: op.hinge_embedding(x, np.sign(y)), lambda x: F.hinge_embedding_loss(x, ty.sign())),
+        "hinge_embedding": (x, lambda x: op.hinge_embedding(x, np.sign(y)),
+        lambda x: F.hinge_embedding_loss(x, ty.sign())),
     }  # fmt: skip
 
 

@@ -27,9 +27,9 @@ SLICES = """
 select category as kind, count(*) as n, sum(dur) as dur, sum(dur - inner_dur) as own
 from (select s.category, s.dur, coalesce((select sum(c.dur) from slice c where c.parent_id = s.id), 0) as inner_dur
       from slice s)
-group by 1"""
-TRACKS = "select t.name, count(*) as n from slice s join thread_track k on s.track_id = k.id join thread t using (utid) group by 1"
-COUNTERS = "select t.name, max(c.value) as most, count(*) as n from counter c join counter_track t on c.track_id = t.id group by 1"
+group by 1"""  # noqa: E501
+TRACKS = "select t.name, count(*) as n from slice s join thread_track k on s.track_id = k.id join thread t using (utid) group by 1"  # noqa: E501
+COUNTERS = "select t.name, max(c.value) as most, count(*) as n from counter c join counter_track t on c.track_id = t.id group by 1"  # noqa: E501
 
 
 @kernel.schedule(block(16))

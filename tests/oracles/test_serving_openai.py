@@ -1,4 +1,6 @@
-"""OpenAI's own client against the server: chat, streams, tools, schemas, log-probabilities, embeddings, errors."""
+"""OpenAI's own client against the server: chat, streams, tools, schemas, log-probabilities, embeddings,
+errors.
+"""
 
 import json
 
@@ -18,9 +20,11 @@ TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 )
 MESSAGES = [{"role": "user", "content": "Hi"}]
-ARGUMENTS = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 6}}, "required": ["city"],
+ARGUMENTS = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 6}},
+    "required": ["city"],
              "additionalProperties": False}  # fmt: skip
-TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Look.", "parameters": ARGUMENTS}}]  # fmt: skip
+TOOLS = [{"type": "function",
+    "function": {"name": "weather", "description": "Look.", "parameters": ARGUMENTS}}]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,8 @@ def test_streams(model, client):
     text = "".join(p.choices[0].delta.content or "" for p in parts if p.choices)
     assert text == "".join(model.chat(MESSAGES, max_new_tokens=8, temperature=1.0, seed=3))
     assert parts[-1].usage.completion_tokens == 8
-    parts = client.completions.create(model="tiny", prompt="ab", max_tokens=5, temperature=0, stream=True)  # fmt: skip
+    parts = client.completions.create(model="tiny", prompt="ab", max_tokens=5, temperature=0,
+        stream=True)  # fmt: skip
     assert "".join(p.choices[0].text for p in parts) == model.generate("ab", 5)
 
 
@@ -82,8 +87,10 @@ def test_tools(client):
 
 
 def test_schemas(client):
-    form = {"type": "json_schema", "json_schema": {"name": "c", "strict": True, "schema": ARGUMENTS}}  # fmt: skip
-    r = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=50, response_format=form)  # fmt: skip
+    form = {"type": "json_schema",
+        "json_schema": {"name": "c", "strict": True, "schema": ARGUMENTS}}  # fmt: skip
+    r = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=50,
+        response_format=form)  # fmt: skip
     assert len(json.loads(r.choices[0].message.content)["city"]) <= 6
 
 

@@ -97,7 +97,8 @@ def test_special_values() -> None:
     def f(x: Any) -> Any:
         y = op.flip(x)
         return (
-            op.sort(x), op.argsort(x, descending=True), op.maximum(x, y), op.floor_divide(x, y), op.remainder(x, y),
+            op.sort(x), op.argsort(x, descending=True), op.maximum(x, y), op.floor_divide(x, y),
+            op.remainder(x, y),
             op.sign(x), op.signbit(x), op.isnan(x), op.isinf(x), op.trunc(x), op.round(x), op.cummax(x),
             op.logaddexp(x, x), op.hypot(x, 2.0), op.searchsorted(op.sort(x), x), op.nextafter(x, y),
         )  # fmt: skip

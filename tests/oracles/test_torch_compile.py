@@ -1,4 +1,6 @@
-"""torch.compile(model, backend="tessera") against eager PyTorch: values, gradients, buffers, random numbers, views."""
+"""torch.compile(model, backend="tessera") against eager PyTorch: values, gradients, buffers, random
+numbers, views.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""ts.torch.import_module and custom_op: modules of PyTorch as functions of ours, functions of ours as ops of PyTorch."""
+"""ts.torch.import_module and custom_op: modules of PyTorch as functions of ours, functions of ours as ops
+of PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,7 @@ def test_errors_name_what_is_wanted():
     ):
         ts.torch.import_module(lambda x: x, x)
     training = nn.Sequential(nn.BatchNorm1d(8))
-    text = r"Sequential writes to 0.num_batches_tracked, 0.running_mean, 0.running_var when it runs; call model.eval()"
+    text = r"Sequential writes to 0.num_batches_tracked, 0.running_mean, 0.running_var when it runs; call model.eval()"  # noqa: E501
     with pytest.raises(OperandError, match=re.escape(text)):
         ts.torch.import_module(training, x)
 

@@ -29,7 +29,9 @@ def test_samples_agree(name):
 @pytest.mark.deep
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16"])
 def test_of_the_samples_that_rules_take_nearly_all_agree(dtype):
-    """At least 95 in 100 of the samples whose ops all have rules, over every operator of PyTorch's database."""
+    """At least 95 in 100 of the samples whose ops all have rules, over every operator of PyTorch's
+    database.
+    """
     told = Counter()
     for name in NAMES:
         told.update(o.partition(":")[0] for o in outcomes(name, getattr(torch, dtype), 3))

@@ -1,5 +1,5 @@
-"""Whole programs as users write them, beside PyTorch in f64: a language model that is trained, saved and asked for text, and
-a reader of pictures with convolutions, recurrent layers and CTC.
+"""Whole programs as users write them, beside PyTorch in f64: a language model that is trained, saved and
+asked for text, and a reader of pictures with convolutions, recurrent layers and CTC.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def test_a_language_model_is_trained_and_saved_as_in_pytorch(tmp_path: Path) -> 
     m = Llama(ts.key(0))
     state, p, done = opt.init(m), weights(m), 0
     matrices, rest = ([v for v in p.values() if (v.ndim > 1) is many] for many in (True, False))
-    theirs = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}])  # fmt: skip
+    theirs = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1},
+        {"params": rest, "weight_decay": 0.0}])  # fmt: skip
     for i, ids in enumerate(rng.integers(0, WORDS, (8, 3, SEQ))):
         value, m, state = step(m, state, ts.tensor(ids))
         t = torch.tensor(ids)
@@ -246,7 +247,9 @@ class Reader(nn.Module):
 
 
 def test_a_reader_with_running_statistics_and_ctc_is_trained_as_in_pytorch() -> None:
-    """SGD with Nesterov's momentum, a cycle of rates and clipping; then evaluation, samples alone, and the way back."""
+    """SGD with Nesterov's momentum, a cycle of rates and clipping; then evaluation, samples alone, and
+    the way back.
+    """
     theirs, rng = TorchReader().double(), np.random.default_rng(0)
     ours, stats = nn.with_state(Reader(ts.key(0)))
     ours, stats = nn.load_state(ours, theirs.state_dict(), stats)
@@ -271,7 +274,8 @@ def test_a_reader_with_running_statistics_and_ctc_is_trained_as_in_pytorch() -> 
         x, labels = rng.normal(size=(3, 1, 8, 8)), rng.integers(1, 7, (3, 3))
         given = map(ts.tensor, (x, labels, lengths, most))
         value, stats, ours, state = step(ours, stats, state, *given)
-        want = F.ctc_loss(theirs(torch.tensor(x)).transpose(0, 1), *map(torch.tensor, (labels, lengths, most)))  # fmt: skip
+        want = F.ctc_loss(theirs(torch.tensor(x)).transpose(0, 1),
+            *map(torch.tensor, (labels, lengths, most)))  # fmt: skip
         slow.zero_grad()
         want.backward()
         tnn.utils.clip_grad_norm_(theirs.parameters(), 1.0)

@@ -1,4 +1,6 @@
-"""Kernels of attention for odd sizes and few queries compile for Hopper, and their tiles stay in registers."""
+"""Kernels of attention for odd sizes and few queries compile for Hopper, and their tiles stay in
+registers.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def stacks(launches: list[Launch], folder: Path) -> dict[str, int]:
         assert code.shared <= 232_448
         place = folder / f"{source.name}.cubin"
         place.write_bytes(code.image)
-        told = subprocess.run([tool, "--dump-resource-usage", place], capture_output=True, text=True, check=True)  # fmt: skip
+        told = subprocess.run([tool, "--dump-resource-usage", place], capture_output=True, text=True,
+            check=True)  # fmt: skip
         (stack,) = re.findall(r"STACK:(\d+)", told.stdout)
         found[source.name] = int(stack)
     return found
@@ -63,7 +66,8 @@ def test_forward_passes_and_parts_of_odd_sizes_spill_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize("d", [33, 80, 160, 256])
 def test_forward_and_backward_passes_by_triton_compile(d: int, tmp_path: Path) -> None:
     launches = kept.forward(problem(d, 1000, 1000), ("q", "k", "v"), "o", "logs", True)[0]
-    launches += kept.backward(problem(d, 1000, 1000), tuple("qkvoc"), ("a", "b", "c"), "l", "d", True)  # fmt: skip
+    launches += kept.backward(problem(d, 1000, 1000), tuple("qkvoc"), ("a", "b", "c"), "l", "d",
+        True)  # fmt: skip
     found = stacks(launches, tmp_path)
     assert found["attention"] == 0
     assert all(n <= 128 for n in found.values()), found

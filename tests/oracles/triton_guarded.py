@@ -1,4 +1,5 @@
-"""Printed kernels by Triton's interpreter, in memory that is watched: no GPU is needed to see that a mask is missing.
+"""Printed kernels by Triton's interpreter, in memory that is watched: no GPU is needed to see that a mask
+is missing.
 
     TRITON_INTERPRET=1 python -m tests.oracles.triton_guarded FOLDER plain|mutants
 
@@ -269,7 +270,8 @@ def programs() -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         "scan of columns": (lambda x: op.cumsum(x, axis=0), [data(70, 5)]),
         "largest": (lambda x: op.topk(x, 3)[0], [data(3, 70)]),
         "convolution": (lambda x, w: op.conv(x, w, padding=1), [data(2, 5, 7, 9), data(6, 5, 3, 3)]),
-        "strided convolution": (lambda x, w: op.conv(x, w, stride=2, padding=1), [data(1, 17, 9, 8), data(4, 17, 3, 3)]),
+        "strided convolution": (lambda x, w: op.conv(x, w, stride=2, padding=1),
+        [data(1, 17, 9, 8), data(4, 17, 3, 3)]),
         "slope of a convolution": (
             ts.grad(lambda x, w: op.sum(op.square(op.conv(x, w, stride=2, padding=1)))),
             [data(1, 17, 9, 8), data(4, 17, 3, 3)],

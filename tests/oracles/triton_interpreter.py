@@ -78,7 +78,9 @@ def statistics() -> Iterator[tuple[Kernel, list[Any]]]:
 
 
 def picks() -> Iterator[tuple[Kernel, list[Any]]]:
-    """Numbered rows and columns of a matrix, some of them outside, read and written, in boxes of all widths."""
+    """Numbered rows and columns of a matrix, some of them outside, read and written, in boxes of all
+    widths.
+    """
     x = np.arange(63, dtype=np.float32).reshape(9, 7)
     for count, width, turned in product_of((1, 3, 8), (1, 3, 4), (False, True)):
         numbers = np.array([8, -1, 3, 12, 0, 5, 2, 7])[:count]

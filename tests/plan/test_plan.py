@@ -1,4 +1,6 @@
-"""Plans: costs obey their laws, simulated steps match published ones, and collectives are those of the run."""
+"""Plans: costs obey their laws, simulated steps match published ones, and collectives are those of the
+run.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,10 @@ from tessera.plan.stages import cut_stages, quick_cut
 
 ROOT = Path(__file__).parents[2]
 
-# Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters" (2021), table 1: billions of
-# parameters, heads, width, layers, tp, pp, GPUs, batch, teraFLOP/s of a GPU; then the microbatch and the parts of a
+# Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters" (2021), table 1:
+# billions of
+# parameters, heads, width, layers, tp, pp, GPUs, batch, teraFLOP/s of a GPU; then the microbatch
+# and the parts of a
 # device, which the paper does not give: those with the shortest simulated step.
 MEGATRON = [
     (1.7, 24, 2304, 24, 1, 1, 32, 512, 137, 16, 1),
@@ -130,7 +134,9 @@ def test_gpt_oss_120b_has_the_parameters_of_the_model():
 @pytest.mark.parametrize("tp", [1, 4, 8])
 @pytest.mark.parametrize("sequence", [False, True])
 def test_kept_activations_are_those_of_the_published_formula(tp, sequence):
-    """Korthikanti et al. (2022): s b h (10 + 24 / t + 5 a s / (h t)), all of it over t with sequence parallelism."""
+    """Korthikanti et al. (2022): s b h (10 + 24 / t + 5 a s / (h t)), all of it over t with sequence
+    parallelism.
+    """
     h, a, s, b = 1024, 16, 512, 3
     m = replace(megatron(2, h, a), length=s)
     block = m.on_device(LayerCut(tp=tp, micro=b, sequence=sequence))[1]
@@ -380,7 +386,7 @@ for case, options in json.loads(sys.argv[1]).items():
     found[case] = float(total), 2 * sum(c.bytes for c in p.collectives)
 if dist.rank() == 0:
     print(json.dumps(found))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -415,25 +421,35 @@ def test_ranks_send_the_bytes_of_the_plan(cases, tmp_path):
 
 
 @pytest.mark.parametrize(("make", "kind", "text"), [
-    (lambda: dist.plan("gpt-4", "nvl72"), OperandError, "plan: there is no model 'gpt-4'; known are gpt-oss-120b"),
+    (lambda: dist.plan("gpt-4", "nvl72"), OperandError,
+    "plan: there is no model 'gpt-4'; known are gpt-oss-120b"),
     (lambda: dist.plan("gpt-175b", "tpu"), OperandError, "machine: there is no 'tpu'; known are 8xh100"),
-    (lambda: dist.plan(3, "8xh100"), OperandError, "plan: expected a dist.Transformer, the name of one, or a loss"),
-    (lambda: dist.plan("gpt-175b", "8xh100"), OutOfMemoryError, "plan: gpt-175b does not fit 8xh100: the least of"),
+    (lambda: dist.plan(3, "8xh100"), OperandError,
+    "plan: expected a dist.Transformer, the name of one, or a loss"),
+    (lambda: dist.plan("gpt-175b", "8xh100"), OutOfMemoryError,
+    "plan: gpt-175b does not fit 8xh100: the least of"),
     (lambda: dist.plan("gpt-175b", "nvl72", 3), OperandError, "plan: types belong to the plan of a function"),
-    (lambda: dist.plan(mlp, ranks(2), {"w": ts.Tensor["n", ts.f32]}), OperandError, "sizes that are not numbers"),
+    (lambda: dist.plan(mlp, ranks(2), {"w": ts.Tensor["n", ts.f32]}), OperandError,
+    "sizes that are not numbers"),
     (lambda: dist.plan(mlp, ranks(4), {"up": ts.Tensor[8, 8, ts.f32], "down": ts.Tensor[8, 8, ts.f32]},
-                       ts.Tensor[8, 8, ts.f32], tp=3), OperandError, "plan: tp=3 and zero=None leave no layout of 4"),
+                       ts.Tensor[8, 8, ts.f32], tp=3), OperandError,
+                       "plan: tp=3 and zero=None leave no layout of 4"),
     (lambda: dist.plan("gpt-175b", "nvl72", batch=0), OperandError, "plan: batch is 0, expected at least 1"),
-    (lambda: machine("128xa100", 12), OperandError, "machine: 12 devices are no whole groups of 8 of 128xa100"),
+    (lambda: machine("128xa100", 12), OperandError,
+    "machine: 12 devices are no whole groups of 8 of 128xa100"),
     (lambda: Transformer("x", 0, 8, 1, 10), OperandError, "Transformer: layers is 0, expected at least 1"),
-    (lambda: Transformer.of_config({}), OperandError, "Transformer.of_config: no hidden_size or num_hidden_layers"),
-    (lambda: MACHINES["8xa100"].device.peak("i4"), OperandError, "machine: A100-80GB has no speed for i4; it has f16"),
-    (lambda: simulate(gpt("x", 2, 8, 1), machine("8xa100"), Choice(3), 8), OperandError, "simulate: 3 replicas of"),
+    (lambda: Transformer.of_config({}), OperandError,
+    "Transformer.of_config: no hidden_size or num_hidden_layers"),
+    (lambda: MACHINES["8xa100"].device.peak("i4"), OperandError,
+    "machine: A100-80GB has no speed for i4; it has f16"),
+    (lambda: simulate(gpt("x", 2, 8, 1), machine("8xa100"), Choice(3), 8), OperandError,
+    "simulate: 3 replicas of"),
     (lambda: simulate(gpt("x", 8, 8, 1), machine("8xa100"), Choice(1, 1, 2, chunks=2), 3), OperandError,
      "simulate: an interleaved pipeline of 2 devices needs a multiple of 2 microbatches, got 3"),
     (lambda: simulate(gpt("x", 8, 8, 1), machine("8xa100"), Choice(1, 1, 2, stages=(3, 3)), 4), OperandError,
      "simulate: stages (3, 3) hold 6 layers in 2 parts, expected 10 layers in 2 parts"),
-    (lambda: dist.strategy_of(dist.plan("gpt-oss-20b", "8xh100", batch=8)), OperandError, "strategy_of: the plan of"),
+    (lambda: dist.strategy_of(dist.plan("gpt-oss-20b", "8xh100", batch=8)), OperandError,
+    "strategy_of: the plan of"),
 ], ids=itertools.count())  # fmt: skip
 def test_wrong_plans(make, kind, text):
     with pytest.raises(kind) as e:

@@ -1,4 +1,6 @@
-"""The reference has every public name with its signature, parameters and an example, as the code has it now."""
+"""The reference has every public name with its signature, parameters and an example, as the code has it
+now.
+"""
 
 from __future__ import annotations
 

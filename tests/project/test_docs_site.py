@@ -1,4 +1,6 @@
-"""The site of the documentation: its navigation, what is generated from code, and that it needs no network."""
+"""The site of the documentation: its navigation, what is generated from code, and that it needs no
+network.
+"""
 
 import argparse
 import importlib

@@ -1,4 +1,6 @@
-"""Faults that new users met, each by the program that met it; the classes have tests of their own where the code is."""
+"""Faults that new users met, each by the program that met it; the classes have tests of their own where
+the code is.
+"""
 
 from __future__ import annotations
 

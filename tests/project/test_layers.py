@@ -53,9 +53,11 @@ MAY_IMPORT = {
     "replay": f"{LANGUAGE} lang",
     "array_api": f"{LANGUAGE} lang",
     "native": "",  # the C runtime, as files
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve replay native train",
+    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve "
+    f"replay native train",
     "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache models files data train testing replay",
+    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache models files data "
+    f"train testing replay",
 }
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}
@@ -167,7 +169,9 @@ def test_the_exceptions_are_still_needed() -> None:
 
 @every_file
 def test_modules_are_named_by_strings_in_tables_only(path: Path) -> None:
-    """A function that is loaded late is a Deferred of the module; nothing is imported by a string inside a function."""
+    """A function that is loaded late is a Deferred of the module; nothing is imported by a string inside
+    a function.
+    """
     hidden = {m for f in functions(path) for m, _ in named(f)} - UPWARD.get(module_of(path), set())
     assert hidden == set()
 

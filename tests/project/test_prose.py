@@ -12,8 +12,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [p for p in sorted(DOCS.rglob("*.md")) if p.parent.name != "decisions"]
 # What reads as translated, and what to write.
 WORDS = {
-    r"\bnobody\b": "no one, or the passive", r"\bsomebody\b": "someone, or the user", r"\bdear(?:er|est)?\b": "expensive",
-    r"(?<![Tt]here )\b(?:is|are|was|were) no\b(?! longer)": "is not a", r"\bas \w+ ha(?:s|ve) (?:it|them)\b": "as in",
+    r"\bnobody\b": "no one, or the passive", r"\bsomebody\b": "someone, or the user",
+    r"\bdear(?:er|est)?\b": "expensive",
+    r"(?<![Tt]here )\b(?:is|are|was|were) no\b(?! longer)": "is not a",
+    r"\bas \w+ ha(?:s|ve) (?:it|them)\b": "as in",
     r"\b(?:lie|lies|lying)\b": "is, starts, falls", r"\btold\b": "said, reported",
 }  # fmt: skip
 LONGEST = 35  # words of a sentence, on average over a page
@@ -72,7 +74,7 @@ def test_words_are_spelled_as_in_a_dictionary() -> None:
 
 
 def test_the_check_finds_what_it_looks_for() -> None:
-    wrong = "Nobody knows.\nIt is no error, as NumPy has it; the buffer lies there and somebody was told that it is dear."
+    wrong = "Nobody knows.\nIt is no error, as NumPy has it; the buffer lies there and somebody was told that it is dear."  # noqa: E501
     found = [w for w in WORDS if re.search(w, prose(wrong), re.IGNORECASE)]
     assert len(found) == len(WORDS)
     assert not [

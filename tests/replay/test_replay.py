@@ -147,7 +147,9 @@ def changed(k: Kernel, wrong: Wrong) -> Kernel:
 
 @contextmanager
 def faulty(wrong: Wrong, only: Callable[[set[Any]], bool] = lambda _: True) -> Iterator[None]:
-    """A compiler that writes a wrong instruction into kernels, those alone whose scalar ops are of this kind."""
+    """A compiler that writes a wrong instruction into kernels, those alone whose scalar ops are of this
+    kind.
+    """
     usual = build.program
 
     def emit(k: Kernel) -> Any:
@@ -163,8 +165,10 @@ def faulty(wrong: Wrong, only: Callable[[set[Any]], bool] = lambda _: True) -> I
 
 
 FAULTS = {  # the scalar op that is wrong, what it becomes, and the op that must be named
-    "tanh": ("exp", "tanh"), "exp": ("tanh", "exp"), "sin": ("cos", "sin"), "cos": ("sin", "cos"), "sqrt": ("abs", "sqrt"),
-    "abs": ("neg", "abs"), "max": ("min", "maximum"), "log": ("neg", "log"), "atan": ("sin", "atan"), "div": ("mul", "div"),
+    "tanh": ("exp", "tanh"), "exp": ("tanh", "exp"), "sin": ("cos", "sin"), "cos": ("sin", "cos"),
+    "sqrt": ("abs", "sqrt"),
+    "abs": ("neg", "abs"), "max": ("min", "maximum"), "log": ("neg", "log"), "atan": ("sin", "atan"),
+    "div": ("mul", "div"),
     "sub": ("add", "sub"), "expm1": ("neg", "expm1"), "mul": ("add", "mul"),
 }  # fmt: skip
 
@@ -195,8 +199,10 @@ def test_a_faulty_kernel_is_located_to_its_op(scalar: str, run_of_program: str) 
 
 # In these only a kernel that joins the op with another is wrong: each op by itself is right.
 JOINED = {
-    "tanh": ("neg", {"exp"}, "tanh"), "exp": ("neg", {"tanh"}, "exp"), "log": ("neg", {"exp"}, "log"), "div": ("mul", {"atan"}, "div"),
-    "sqrt": ("abs", {"max"}, "sqrt"), "sub": ("add", {"div"}, "sub"), "max": ("min", {"sin", "cos"}, "maximum"),
+    "tanh": ("neg", {"exp"}, "tanh"), "exp": ("neg", {"tanh"}, "exp"), "log": ("neg", {"exp"}, "log"),
+    "div": ("mul", {"atan"}, "div"),
+    "sqrt": ("abs", {"max"}, "sqrt"), "sub": ("add", {"div"}, "sub"),
+    "max": ("min", {"sin", "cos"}, "maximum"),
 }  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_a_traced_append_drops_what_has_no_room(length, more, target):
             return
         with pytest.raises(
             AxisError,
-            match=rf"KVCache\.append: length {length} is out of range for {more} more positions in a cache of 5",
+            match=rf"KVCache\.append: length {length} is out of range for {more} more positions in a cache of 5",  # noqa: E501
         ):
             f(cache, k, v)
 
@@ -96,10 +96,14 @@ def test_a_loop_of_appends_stops_at_the_room():
 @pytest.mark.parametrize(
     ("k", "v", "text"),
     [
-        ((2, 2, 1, 3), (1, 2, 1, 3), "got f32[2,2,1,3] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
-        ((1, 2, 1, 3), (1, 3, 1, 3), "got f32[1,3,1,3] for V, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
-        ((1, 2, 1, 4), (1, 2, 1, 4), "got f32[1,2,1,4] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
-        ((1, 2, 3), (1, 2, 3), "got f32[1,2,3] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
+        ((2, 2, 1, 3), (1, 2, 1, 3),
+        "got f32[2,2,1,3] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
+        ((1, 2, 1, 3), (1, 3, 1, 3),
+        "got f32[1,3,1,3] for V, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
+        ((1, 2, 1, 4), (1, 2, 1, 4),
+        "got f32[1,2,1,4] for K, expected f32[1,2,positions,3] as in the cache f32[1,2,5,3]"),
+        ((1, 2, 3), (1, 2, 3), "got f32[1,2,3] for K, expected f32[1,2,positions,3] as in the cache "
+                               "f32[1,2,5,3]"),
         ((1, 2, 2, 3), (1, 2, 1, 3), "got K f32[1,2,2,3] and V f32[1,2,1,3], expected as many positions"),
     ],
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Whatever stands in the cache: never an error, never a wrong result, never a wait, and nothing of other users'."""
+"""Whatever stands in the cache: never an error, never a wrong result, never a wait, and nothing of other
+users'.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,8 @@ def test_the_program_of_another_graph_does_not_fit():
 @posix
 def test_the_cache_is_the_users_alone_whatever_the_umask(tmp_path):
     script = (
-        "import os; os.umask(0)\nimport tessera as ts\nfrom tessera import op\nfrom tessera.runtime import tuned\n"
+        "import os; os.umask(0)\nimport tessera as ts\nfrom tessera import op\nfrom tessera.runtime import "
+        "tuned\n"
         "ts.jit(lambda x: op.exp(x) * 2)(op.ones((3,)))\n"
         "tuned.keep(tuned.Tuned('k', '', '', 1.0, 1.0))\n"
     )

@@ -1,4 +1,6 @@
-"""The CUDA runtime on a device: copies, launches, graphs, other libraries, and errors that leave it usable."""
+"""The CUDA runtime on a device: copies, launches, graphs, other libraries, and errors that leave it
+usable.
+"""
 
 from __future__ import annotations
 

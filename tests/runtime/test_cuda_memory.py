@@ -470,7 +470,9 @@ def test_other_orders_are_not_taken(fake: FakeCuda, monkeypatch: pytest.MonkeyPa
 
 
 class Session:
-    """Random work on arrays of one shape each, on two streams and for another library, and what it must give."""
+    """Random work on arrays of one shape each, on two streams and for another library, and what it must
+    give.
+    """
 
     def __init__(self, seed: int, library: LazyCuda):
         self.random, self.library = np.random.default_rng(seed), library

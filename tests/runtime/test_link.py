@@ -1,4 +1,6 @@
-"""The linker that keeps sections together: code reaches what it needs, and has the bits that LLVM's linker gives."""
+"""The linker that keeps sections together: code reaches what it needs, and has the bits that LLVM's
+linker gives.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_programs_have_the_same_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 @x86
 def test_a_function_that_is_nowhere_is_an_error() -> None:
-    text = "declare void @nowhere_at_all()\ndefine void @run() {\n  call void @nowhere_at_all()\n  ret void\n}\n"
+    text = "declare void @nowhere_at_all()\ndefine void @run() {\n  call void @nowhere_at_all()\n  ret void\n}\n"  # noqa: E501
     with pytest.raises(RuntimeError, match="no function 'nowhere_at_all'"):
         loaded.Loaded(build(text), "run")
 

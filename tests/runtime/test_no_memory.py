@@ -1,7 +1,7 @@
 """Too little memory is a refusal with the op's name, on every way to memory; never a raw MemoryError.
 
-The ways run in a process with an address space of its own size: a machine that promises memory it does not have would
-otherwise grant what is asked for and kill the process later.
+The ways run in a process with an address space of its own size: a machine that promises memory it does not
+have would otherwise grant what is asked for and kill the process later.
 """
 
 from __future__ import annotations

@@ -101,7 +101,9 @@ def test_launches_after_pauses_of_any_length(visit):
 
 
 def test_workers_take_part(visit):
-    """With chunks that take long enough, more than one thread works; on a busy machine, in one of many launches."""
+    """With chunks that take long enough, more than one thread works; on a busy machine, in one of many
+    launches.
+    """
     with threads(3):
         launches = (visits(visit, 64, scratch=64, rounds=200_000)[1] for _ in range(1000))
         assert any(len(set(seen)) > 1 for seen in launches)

@@ -151,7 +151,8 @@ def test_wrong_numbers_of_ranks(tmp_path):
         3,
         script(
             tmp_path,
-            "from tessera import dist, op\nm = dist.Mesh(['x', 'y'], shape=(2, 2))\ndist.tensor((4,), None, m)\n",
+            "from tessera import dist, op\nm = dist.Mesh(['x', 'y'], shape=(2, 2))\ndist.tensor((4,), None, "
+            "m)\n",
         ),
     )
     assert "3 ranks cannot share 4 shards as a grid" in done.stderr

@@ -1,4 +1,6 @@
-"""The chat page in a browser: messages are sent, replies stream in, chats are kept apart, nothing overflows."""
+"""The chat page in a browser: messages are sent, replies stream in, chats are kept apart, nothing
+overflows.
+"""
 
 import pytest
 
@@ -12,7 +14,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 WAIT = """
 const until = async good => { for (let i = 0; i < 600 && !good(); i++) await new Promise(r => setTimeout(r, 50)); return good(); };
 const send = text => { $("text").value = text; $("form").requestSubmit(); };
-"""
+"""  # noqa: E501
 TALK = (
     WAIT
     + """
@@ -25,7 +27,7 @@ const shown = document.querySelector(".user").textContent, bold = document.query
 const whole = document.querySelector(".assistant").textContent === messages[1].content;
 const note = document.querySelector(".note").textContent;
 return { busy, first, boxes, shown, bold, whole, note, idle: $("send").textContent };
-"""
+"""  # noqa: E501
 )
 APART = (
     WAIT
@@ -38,7 +40,7 @@ await new Promise(r => setTimeout(r, 300));
 send("third");
 await until(() => !running && messages.length === 2);
 return { left, empty, roles: messages.map(m => m.role), asked: messages[0].content, idle: $("send").textContent };
-"""
+"""  # noqa: E501
 )
 FAILED = (
     WAIT
@@ -49,8 +51,8 @@ await until(() => !running);
 return { error: document.querySelector(".error").textContent, kept: messages.length };
 """
 )
-WIDE = "return [document.documentElement.scrollWidth, innerWidth, $('text').getBoundingClientRect().right, $('chat').clientHeight]"
-INK = "const s = getComputedStyle(document.documentElement); return [matchMedia('(prefers-color-scheme: dark)').matches, s.colorScheme]"
+WIDE = "return [document.documentElement.scrollWidth, innerWidth, $('text').getBoundingClientRect().right, $('chat').clientHeight]"  # noqa: E501
+INK = "const s = getComputedStyle(document.documentElement); return [matchMedia('(prefers-color-scheme: dark)').matches, s.colorScheme]"  # noqa: E501
 
 
 def test_a_chat_in_a_browser(tmp_path):

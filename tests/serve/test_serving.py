@@ -1,4 +1,6 @@
-"""The server: replies have the bits that they have alone; wrong requests, lost clients and full caches do no harm."""
+"""The server: replies have the bits that they have alone; wrong requests, lost clients and full caches do
+no harm.
+"""
 
 import contextlib
 import json
@@ -64,7 +66,8 @@ def requests_for(count, seed):
 def alone(model, r):
     """Tokens and log-probabilities by generate and logits, which know nothing of pages."""
     new = model.generate(
-        r["prompt"], r["max_tokens"], r["temperature"], seed=r["seed"], frequency_penalty=r["frequency_penalty"]
+        r["prompt"], r["max_tokens"], r["temperature"], seed=r["seed"],
+        frequency_penalty=r["frequency_penalty"]
     )  # fmt: skip
     rows = log_probabilities(model.logits([*r["prompt"], *new]).numpy()[len(r["prompt"]) - 1 :])
     names = [model.tokenizer.name(t) for t in new]
@@ -72,7 +75,9 @@ def alone(model, r):
 
 
 def compare_with_replies_alone(model, count, seed):
-    """Ask for all at once from a server whose cache is too small for all, and whose batches are of any size."""
+    """Ask for all at once from a server whose cache is too small for all, and whose batches are of any
+    size.
+    """
     asked = requests_for(count, seed)
     want = [alone(model, r) for r in asked]
     with serving(model, waiting=count) as client, ThreadPoolExecutor(count) as pool:
@@ -137,7 +142,8 @@ def test_choices_stops_and_seeds(model, client):
     assert client.post("/v1/completions", biased)[1]["choices"][0]["text"] == "AAA"
 
 
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"enum": ["x", "y"]}}, "required": ["n", "s"]}  # fmt: skip
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"enum": ["x", "y"]}},
+    "required": ["n", "s"]}  # fmt: skip
 
 
 def test_a_reply_by_a_schema_is_that_of_generate(model, client):
@@ -149,7 +155,8 @@ def test_a_reply_by_a_schema_is_that_of_generate(model, client):
     _, reply = client.post("/v1/completions", ask | {"response_format": {"type": "json_object"}})
     assert isinstance(json.loads(reply["choices"][0]["text"]), dict)
     status, reply = client.post("/v1/completions", ask | {"max_tokens": 9})
-    assert (status, reply["error"]["message"]) == (400, "schema: it needs up to 15 tokens, but max_new_tokens is 9")  # fmt: skip
+    assert (status, reply["error"]["message"]) == (400,
+        "schema: it needs up to 15 tokens, but max_new_tokens is 9")  # fmt: skip
     status, reply = client.post(CHAT, HI | {"response_format": {"type": "xml"}})
     assert status == 400
 
@@ -160,7 +167,8 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
 def test_calls_are_found_in_replies():
     tools = Tools([TOOL], [], True)
     call = '{"name": "look", "arguments": {"n": 1}}'
-    for text in (call, f"<tool_call>\n{call}\n</tool_call>", f"Well. <tool_call>{call}", f"[TOOL_CALLS] [{call}]",
+    for text in (call, f"<tool_call>\n{call}\n</tool_call>", f"Well. <tool_call>{call}",
+        f"[TOOL_CALLS] [{call}]",
                  '{"name": "look", "parameters": {"n": 1}}'):  # fmt: skip
         (found,) = tools.calls(text)
         assert found["function"] == {"name": "look", "arguments": '{"n": 1}'}
@@ -204,7 +212,8 @@ WRONG = {
     "role": (CHAT, {"messages": [{"role": "cat", "content": ""}]}, 400, "messages[0] has no role among"),
     "content": (CHAT, {"messages": [{"role": "user", "content": 3}]}, 400, "messages[0].content is expected"),
     "field": (CHAT, HI | {"topp": 1}, 400, "'topp' is not a field of this request"),
-    "temperature": (CHAT, HI | {"temperature": "hot"}, 400, "temperature is 'hot', expected a number from 0 to 100"),
+    "temperature": (CHAT, HI | {"temperature": "hot"}, 400,
+    "temperature is 'hot', expected a number from 0 to 100"),
     "n": (CHAT, HI | {"n": 0}, 400, "n is 0, expected an integer from 1 to 16"),
     "limit": (CHAT, HI | {"max_tokens": True}, 400, "max_tokens is True, expected an integer"),
     "stop": (CHAT, HI | {"stop": [""]}, 400, "stop is a list, expected a text or up to 8 texts, none empty"),
@@ -213,12 +222,17 @@ WRONG = {
     "bias": (CHAT, HI | {"logit_bias": {"999": 1}}, 400, "logit_bias has '999': 1, expected tokens"),
     "bias digits": (CHAT, HI | {"logit_bias": {"9" * 5000: 1}}, 400, "logit_bias has '9999"),
     "levels": (CHAT, HI | {"metadata": json.loads("[" * 300 + "]" * 300)}, 400, "more than 200 levels"),
-    "replies": ("/v1/completions", {"prompt": [[1]] * 200, "n": 16}, 400, "asks for 3200 replies, expected at most 256"),
-    "tool": (CHAT, HI | {"tool_choice": "required"}, 400, "tool_choice asks for a call, but there are no tools"),
+    "replies": ("/v1/completions", {"prompt": [[1]] * 200, "n": 16}, 400,
+    "asks for 3200 replies, expected at most 256"),
+    "tool": (CHAT, HI | {"tool_choice": "required"}, 400,
+    "tool_choice asks for a call, but there are no tools"),
     "prompt": ("/v1/completions", {"prompt": []}, 400, "prompt is a list, expected a text, tokens"),
-    "token": ("/v1/completions", {"prompt": [999]}, 400, "a token of the prompt is out of range; the model has 256"),
-    "long": ("/v1/completions", {"prompt": "a" * 400}, 400, "the prompt has 400 tokens; context and cache have room for 200"),
-    "echo": ("/v1/completions", {"prompt": "a", "echo": True}, 400, "echo is true, which this server does not do"),
+    "token": ("/v1/completions", {"prompt": [999]}, 400,
+    "a token of the prompt is out of range; the model has 256"),
+    "long": ("/v1/completions", {"prompt": "a" * 400}, 400,
+    "the prompt has 400 tokens; context and cache have room for 200"),
+    "echo": ("/v1/completions", {"prompt": "a", "echo": True}, 400,
+    "echo is true, which this server does not do"),
     "large": (CHAT, {"messages": "a" * 30_000}, 413, "the body has more than 20000 bytes"),
     "input": ("/v1/embeddings", {"input": ""}, 400, "input is '', expected a text, tokens"),
     "width": ("/v1/embeddings", {"input": "a", "dimensions": 7}, 400, "dimensions is 7, expected"),
@@ -236,10 +250,13 @@ def test_a_wrong_request_is_refused(client, name):
 
 
 FULL = HI | {
-    "n": 2, "stop": ["a"], "seed": 1, "top_p": 0.5, "logprobs": True, "top_logprobs": 2, "logit_bias": {"7": 1.5},
-    "tools": [TOOL], "tool_choice": "auto", "stream": True, "stream_options": {"include_usage": True}, "model": "tiny",
+    "n": 2, "stop": ["a"], "seed": 1, "top_p": 0.5, "logprobs": True, "top_logprobs": 2,
+    "logit_bias": {"7": 1.5},
+    "tools": [TOOL], "tool_choice": "auto", "stream": True, "stream_options": {"include_usage": True},
+    "model": "tiny",
     "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]},
-                 {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": "{}"}}]},
+                 {"role": "assistant", "content": None,
+                 "tool_calls": [{"id": "1", "function": {"name": "look", "arguments": "{}"}}]},
                  {"role": "tool", "tool_call_id": "1", "content": "x"}],
 }  # fmt: skip
 STRANGE = (
@@ -275,7 +292,8 @@ def check_mutated(model, seeds):
     refused = 0
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        body = mutated(rng, FULL | {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}} if seed % 2 else FULL)  # fmt: skip
+        body = mutated(rng, FULL | {"response_format": {"type": "json_schema",
+            "json_schema": {"schema": SCHEMA}}} if seed % 2 else FULL)  # fmt: skip
         try:
             found = parsed(json.dumps(body).encode())
             ask = requests.chat(found, model, "tiny")
@@ -341,7 +359,8 @@ def test_a_request_that_does_not_arrive_ends(model):
             "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         )
         for rest, status in (("Content-Length: 50\r\n\r\n{", b"408"),
-                             ("Transfer-Encoding: chunked\r\n\r\n" + ("64\r\n" + "a" * 100 + "\r\n") * 11, b"413")):  # fmt: skip
+                             ("Transfer-Encoding: chunked\r\n\r\n" + ("64\r\n" + "a" * 100 + "\r\n") * 11,
+                             b"413")):  # fmt: skip
             with socket.create_connection(("127.0.0.1", client.port), timeout=20) as c:
                 c.sendall((head + rest).encode())
                 assert c.recv(1000).split()[1] == status
@@ -369,7 +388,7 @@ def test_connections_that_send_or_read_nothing_end(model):
             "temperature": 0,
         }
         raw = json.dumps(many).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"  # noqa: E501
         with socket.socket() as c:
             c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             c.connect(("127.0.0.1", client.port))

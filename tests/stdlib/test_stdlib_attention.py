@@ -1,4 +1,6 @@
-"""flash_attention_2 against float64: masks, groups, dropout, sequences of any length, derivatives, schedules."""
+"""flash_attention_2 against float64: masks, groups, dropout, sequences of any length, derivatives,
+schedules.
+"""
 
 from __future__ import annotations
 

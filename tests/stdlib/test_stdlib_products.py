@@ -1,4 +1,6 @@
-"""stdlib's products, rotary positions, Adam and cross entropy against float64, their derivatives, schedules."""
+"""stdlib's products, rotary positions, Adam and cross entropy against float64, their derivatives,
+schedules.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,10 @@ import pytest
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "mutations.json"
 
-# Files whose many cases of one kind take long: `make test` runs the first case of each kind and one in so many of the others;
-# `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such as the name of an op.
+# Files whose many cases of one kind take long: `make test` runs the first case of each kind and one
+# in so many of the others;
+# `make test-deep` runs the rest.  A kind is a test with the letters that its id begins with, such
+# as the name of an op.
 ONE_IN = {
     "test_attention_groups.py": 2, "test_attributes.py": 3, "test_batch_bits.py": 3, "test_bits.py": 4,
     "test_check_compiled.py": 2, "test_compiled_policies.py": 4, "test_contraction_blocks.py": 3,
@@ -62,7 +64,7 @@ BREADTH: dict[str, int] = {
     "core/test_index.py::test_a_transposed_convolution_with_more_padding_than_stride": 2,
     "core/test_signed_zeros.py::test_everyone_has_the_same_bits": 2,
     "ir/schedule/test_attention_groups.py::test_a_group_has_the_bits_of_its_kernels": 2,
-    "ir/schedule/test_contraction_blocks.py::test_a_left_factor_across_k_gives_the_same_bits_however_it_is_packed": 4,
+    "ir/schedule/test_contraction_blocks.py::test_a_left_factor_across_k_gives_the_same_bits_however_it_is_packed": 4,  # noqa: E501
     "ir/schedule/test_fuse_contractions.py::test_blocks_of_rows": 4,
     "ir/schedule/test_fuse_fft.py::test_every_level_has_the_bits_of_the_steps_alone": 2,
     "ir/schedule/test_gradient_schedules.py::test_every_schedule_gives_the_same_gradient": 4,
@@ -112,7 +114,9 @@ BREADTH: dict[str, int] = {
 
 
 def spare(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """The tests that are breadth, by names and order alone, so that every machine and process chooses alike."""
+    """The tests that are breadth, by names and order alone, so that every machine and process chooses
+    alike.
+    """
     needed = {row["by"] for row in json.loads(RECORD.read_text())["outcomes"]}
     seen, count = set(), Counter[str]()
     for item in items:

@@ -1,4 +1,5 @@
-"""Models of one node: types that onnxruntime's own tools write, and classifiers, with what onnxruntime answers.
+"""Models of one node: types that onnxruntime's own tools write, and classifiers, with what onnxruntime
+answers.
 
 python -m tests.support.onnx_nodes     write the answers anew (needs onnxruntime)
 """
@@ -55,28 +56,41 @@ PAST = f(2, 2, 3, 4, 4)
 CODES = whole(0, 255, 6, 2, 16, dtype=np.uint8)
 CASES: dict[str, tuple[str, list[Any], int, dict[str, Any]]] = {
     "attention": ("Attention", [X, W, B], 1, {"num_heads": 3}),
-    "attention_keys": ("Attention", [X, W, B, np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)], 1, {"num_heads": 3}),
+    "attention_keys": ("Attention", [X, W, B, np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)], 1,
+    {"num_heads": 3}),
     "attention_lengths": ("Attention", [X, W, B, np.array([3, 5], np.int32)], 1, {"num_heads": 3}),
     "attention_causal": ("Attention", [X, W, B], 1, {"num_heads": 3, "unidirectional": 1}),
     "attention_past": ("Attention", [X, W, B, None, PAST], 2, {"num_heads": 3, "unidirectional": 1}),
     "attention_bias": ("Attention", [X, W, B, None, None, f(2, 3, 5, 5)], 1, {"num_heads": 3}),
-    "qattention": ("QAttention", [whole(0, 255, 2, 5, 12, dtype=np.uint8), whole(-127, 127, 12, 36, dtype=np.int8), B, scale(), scale(0.01),
+    "qattention": ("QAttention",
+    [whole(0, 255, 2, 5, 12, dtype=np.uint8), whole(-127, 127, 12, 36, dtype=np.int8), B, scale(),
+    scale(0.01),
                                   None, np.array(120, np.uint8), np.array(0, np.int8)], 1, {"num_heads": 3}),
     "multi_head": ("MultiHeadAttention", [X, f(2, 7, 12), f(2, 7, 12)], 1, {"num_heads": 3}),
     "multi_head_bias": ("MultiHeadAttention", [X, f(2, 7, 12), f(2, 7, 12), f(36)], 1, {"num_heads": 3}),
-    "group_query": ("GroupQueryAttention", [f(2, 5, 32), f(2, 5, 16), f(2, 5, 16), np.zeros((2, 2, 0, 8), np.float32),
-                                            np.zeros((2, 2, 0, 8), np.float32), np.array([4, 4], np.int32), np.array(5, np.int32)], 3,
+    "group_query": ("GroupQueryAttention",
+    [f(2, 5, 32), f(2, 5, 16), f(2, 5, 16), np.zeros((2, 2, 0, 8), np.float32),
+                                            np.zeros((2, 2, 0, 8), np.float32), np.array([4, 4], np.int32),
+                                            np.array(5, np.int32)], 3,
                     {"num_heads": 4, "kv_num_heads": 2}),
     "rotary": ("RotaryEmbedding", [f(2, 3, 5, 8), np.tile(np.arange(5), (2, 1)), f(9, 4), f(9, 4)], 1, {}),
-    "rotary_pairs": ("RotaryEmbedding", [f(2, 3, 5, 8), np.array([2]), f(9, 4), f(9, 4)], 1, {"interleaved": 1}),
-    "embed": ("EmbedLayerNormalization", [whole(0, 9, 2, 5), whole(0, 2, 2, 5), f(9, 6), f(8, 6), f(2, 6), f(6), f(6), whole(0, 2, 2, 5)], 2,
+    "rotary_pairs": ("RotaryEmbedding", [f(2, 3, 5, 8), np.array([2]), f(9, 4), f(9, 4)], 1,
+    {"interleaved": 1}),
+    "embed": ("EmbedLayerNormalization",
+    [whole(0, 9, 2, 5), whole(0, 2, 2, 5), f(9, 6), f(8, 6), f(2, 6), f(6), f(6), whole(0, 2, 2, 5)], 2,
               {"epsilon": 1e-12}),
-    "fused_gemm": ("FusedGemm", [f(3, 4), f(5, 4), f(5)], 1, {"transB": 1, "alpha": 0.5, "activation": "Relu"}),
-    "matmul_4_bits": ("MatMulNBits", [f(3, 64), CODES, f(12)], 1, {"K": 64, "N": 6, "bits": 4, "block_size": 32}),
-    "matmul_zeros": ("MatMulNBits", [f(3, 64), CODES, f(12), whole(0, 255, 6, dtype=np.uint8)], 1, {"K": 64, "N": 6, "bits": 4, "block_size": 32}),
-    "qlinear_average": ("QLinearAveragePool", [whole(0, 255, 1, 3, 6, 6, dtype=np.uint8), scale(), np.array(128, np.uint8), scale(0.03),
-                                               np.array(100, np.uint8)], 1, {"kernel_shape": [2, 2], "strides": [2, 2]}),
-    "qlinear_softmax": ("QLinearSoftmax", [whole(0, 255, 3, 6, dtype=np.uint8), scale(), np.array(128, np.uint8), scale(1 / 256),
+    "fused_gemm": ("FusedGemm", [f(3, 4), f(5, 4), f(5)], 1,
+    {"transB": 1, "alpha": 0.5, "activation": "Relu"}),
+    "matmul_4_bits": ("MatMulNBits", [f(3, 64), CODES, f(12)], 1,
+    {"K": 64, "N": 6, "bits": 4, "block_size": 32}),
+    "matmul_zeros": ("MatMulNBits", [f(3, 64), CODES, f(12), whole(0, 255, 6, dtype=np.uint8)], 1,
+    {"K": 64, "N": 6, "bits": 4, "block_size": 32}),
+    "qlinear_average": ("QLinearAveragePool",
+    [whole(0, 255, 1, 3, 6, 6, dtype=np.uint8), scale(), np.array(128, np.uint8), scale(0.03),
+                                               np.array(100, np.uint8)], 1,
+                                               {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    "qlinear_softmax": ("QLinearSoftmax",
+    [whole(0, 255, 3, 6, dtype=np.uint8), scale(), np.array(128, np.uint8), scale(1 / 256),
                                            np.array(0, np.uint8)], 1, {"opset": 13, "axis": -1}),
     "inverse": ("Inverse", [f(2, 3, 3) + 3 * np.eye(3, dtype=np.float32)], 1, {}),
 }  # fmt: skip
@@ -100,28 +114,42 @@ CASES |= {
     "fused_matmul_plain": ("FusedMatMul", [f(3, 5), f(5, 4)], 1, {}),
     **{
         f"fused_conv_{a}": ("FusedConv", [f(1, 4, 6, 6), f(6, 2, 3, 3), f(6)], 1,
-                            {"activation": a, "group": 2, "pads": [1, 1, 1, 1], "strides": [2, 1], **({"activation_params": more} if more else {})})
-        for a, more in (("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.3]), ("Clip", [-0.5, 0.75]), ("HardSigmoid", [0.3, 0.4]))
+                            {"activation": a, "group": 2, "pads": [1, 1, 1, 1], "strides": [2, 1],
+                            **({"activation_params": more} if more else {})})
+        for a, more in (("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.3]),
+        ("Clip", [-0.5, 0.75]), ("HardSigmoid", [0.3, 0.4]))
     },
     "skip_norm": ("SkipLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4), f(4), f(4)], 1, {"epsilon": 1e-3}),
     "skip_norm_plain": ("SkipLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4)], 1, {}),
-    "skip_simplified": ("SkipSimplifiedLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4), f(4)], 1, {"epsilon": 1e-3}),
+    "skip_simplified": ("SkipSimplifiedLayerNormalization", [f(2, 3, 4), f(2, 3, 4), f(4), f(4)], 1,
+    {"epsilon": 1e-3}),
     "dynamic_quantize": ("DynamicQuantizeMatMul", [f(3, 5), byte(5, 4), scale(), zero(), f(4)], 1, {}),
-    "integer_to_float": ("MatMulIntegerToFloat", [byte(3, 5), byte(5, 4), scale(), scale(0.03), zero(), zero(90), f(4)], 1, {}),
-    "qlinear_add": ("QLinearAdd", [byte(3, 5), scale(), zero(), byte(3, 5), scale(0.03), zero(99), scale(0.05), zero(110)], 1, {}),
-    "qlinear_mul": ("QLinearMul", [byte(3, 5), scale(), zero(), byte(3, 5), scale(0.03), zero(99), scale(0.05), zero(110)], 1, {}),
+    "integer_to_float": ("MatMulIntegerToFloat",
+    [byte(3, 5), byte(5, 4), scale(), scale(0.03), zero(), zero(90), f(4)], 1, {}),
+    "qlinear_add": ("QLinearAdd",
+    [byte(3, 5), scale(), zero(), byte(3, 5), scale(0.03), zero(99), scale(0.05), zero(110)], 1, {}),
+    "qlinear_mul": ("QLinearMul",
+    [byte(3, 5), scale(), zero(), byte(3, 5), scale(0.03), zero(99), scale(0.05), zero(110)], 1, {}),
     "qlinear_sigmoid": ("QLinearSigmoid", [byte(3, 5), scale(), zero(), scale(1 / 256), zero(0)], 1, {}),
-    "qlinear_leaky": ("QLinearLeakyRelu", [byte(3, 5), scale(), zero(), scale(0.03), zero(90)], 1, {"alpha": 0.2}),
-    "qlinear_global": ("QLinearGlobalAveragePool", [byte(2, 3, 4, 5), scale(), zero(), scale(0.01), zero(90)], 1, {}),
-    "qlinear_global_last": ("QLinearGlobalAveragePool", [byte(2, 4, 5, 3), scale(), zero(), scale(0.01), zero(90)], 1, {"channels_last": 1}),
-    "qlinear_concat": ("QLinearConcat", [scale(0.05), zero(100), byte(3, 2), scale(), zero(), byte(3, 4), scale(0.03), zero(99)], 1, {"axis": 1}),
-    "qgemm": ("QGemm", [byte(5, 3), scale(), zero(), byte(4, 5), scale(0.03), zero(99), whole(-99, 99, 4)], 1, {"transA": 1, "transB": 1, "alpha": 0.5}),
-    "qgemm_rounded": ("QGemm", [byte(3, 5), scale(), zero(), byte(5, 4), scale(0.03), zero(99), None, scale(0.5), zero(70)], 1, {}),
+    "qlinear_leaky": ("QLinearLeakyRelu", [byte(3, 5), scale(), zero(), scale(0.03), zero(90)], 1,
+    {"alpha": 0.2}),
+    "qlinear_global": ("QLinearGlobalAveragePool",
+    [byte(2, 3, 4, 5), scale(), zero(), scale(0.01), zero(90)], 1, {}),
+    "qlinear_global_last": ("QLinearGlobalAveragePool",
+    [byte(2, 4, 5, 3), scale(), zero(), scale(0.01), zero(90)], 1, {"channels_last": 1}),
+    "qlinear_concat": ("QLinearConcat",
+    [scale(0.05), zero(100), byte(3, 2), scale(), zero(), byte(3, 4), scale(0.03), zero(99)], 1, {"axis": 1}),
+    "qgemm": ("QGemm", [byte(5, 3), scale(), zero(), byte(4, 5), scale(0.03), zero(99), whole(-99, 99, 4)],
+    1, {"transA": 1, "transB": 1, "alpha": 0.5}),
+    "qgemm_rounded": ("QGemm",
+    [byte(3, 5), scale(), zero(), byte(5, 4), scale(0.03), zero(99), None, scale(0.5), zero(70)], 1, {}),
 }  # fmt: skip
 
 
 def forest(trees: int, prefix: str, targets: int, mode: str, low: float) -> dict[str, Any]:
-    """Trees of three leaves over 4 columns; a leaf of a classifier speaks for one class, another for all targets."""
+    """Trees of three leaves over 4 columns; a leaf of a classifier speaks for one class, another for all
+    targets.
+    """
     rows: dict[str, list[Any]] = {}
 
     def put(**values: Any) -> None:
@@ -133,7 +161,8 @@ def forest(trees: int, prefix: str, targets: int, mode: str, low: float) -> dict
         for node in range(5):
             yes, no = inner.get(node, (0, 0))
             put(
-                nodes_treeids=t, nodes_nodeids=node, nodes_featureids=(t + node) % 4, nodes_modes=mode if node in inner else "LEAF",
+                nodes_treeids=t, nodes_nodeids=node, nodes_featureids=(t + node) % 4,
+                nodes_modes=mode if node in inner else "LEAF",
                 nodes_values=[0.5, -0.25, 0.0][(t + node) % 3], nodes_truenodeids=yes, nodes_falsenodeids=no,
                 nodes_missing_value_tracks_true=int(t % 2),
             )  # fmt: skip
@@ -185,7 +214,8 @@ def forests() -> dict[str, tuple[str, list[Any], int, dict[str, Any]]]:
             2,
             forest(3, "class", 3, "BRANCH_LEQ", -1) | labels,
         )
-    # Of two classes with one score onnxruntime leaves a softmax out, and decides by the score before LOGISTIC.
+    # Of two classes with one score onnxruntime leaves a softmax out, and decides by the score
+    # before LOGISTIC.
     for how, low in (("NONE", -1), ("NONE", 0), ("LOGISTIC", -1)):
         labels = {"classlabels_strings": ["no", "yes"], "post_transform": how}
         out[f"classifier {how} binary {low}"] = (
@@ -202,8 +232,10 @@ def machine(classes: int, kernel: str, **more: Any) -> dict[str, Any]:
     sizes = [3, 2, 4, 3][:classes]
     count, pairs = sum(sizes), classes * (classes - 1) // 2
     return {
-        "classlabels_ints": list(range(5, 5 + classes)), "coefficients": f((classes - 1) * count).tolist(), "kernel_type": kernel,
-        "kernel_params": [0.3, 0.2, 3.0], "rho": f(pairs).tolist(), "support_vectors": f(count * 4).tolist(), "vectors_per_class": sizes, **more,
+        "classlabels_ints": list(range(5, 5 + classes)), "coefficients": f((classes - 1) * count).tolist(),
+        "kernel_type": kernel,
+        "kernel_params": [0.3, 0.2, 3.0], "rho": f(pairs).tolist(),
+        "support_vectors": f(count * 4).tolist(), "vectors_per_class": sizes, **more,
     }  # fmt: skip
 
 
@@ -219,7 +251,8 @@ def classifiers() -> dict[str, tuple[str, list[Any], int, dict[str, Any]]]:
             out[name] = ("SVMClassifier", [f(6, 4)], 2, given)
             out[f"{name} one row"] = ("SVMClassifier", [f(4)], 2, given)
             out[f"{name} coupled"] = ("SVMClassifier", [f(6, 4)], 2, {**given, **coupled})
-            # One score of two classes is left as [1 - s, s] by onnxruntime when a softmax is asked for; ours is one.
+            # One score of two classes is left as [1 - s, s] by onnxruntime when a softmax is asked
+            # for; ours is one.
             for how in ("LOGISTIC", *(("SOFTMAX", "SOFTMAX_ZERO") if classes > 2 else ())):
                 out[f"{name} {how}"] = (
                     "SVMClassifier",

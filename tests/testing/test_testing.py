@@ -36,7 +36,8 @@ def draw(*shape: int, dtype: Any = np.float32) -> Any:
 @pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "c64", "c128"])
 def test_one_unit_is_near_and_two_tolerances_are_not(dtype: str) -> None:
     x = ts.tensor(np.array([1.0, -2.0, 0.5]), dtype=dtype)
-    off = ts.tensor(np.asarray(x).astype(np.complex128 if dtype[0] == "c" else np.float64) * (1 + 2.2 * tolerance(dtype)), dtype=dtype)  # fmt: skip
+    off = ts.tensor(np.asarray(x).astype(np.complex128 if dtype[0] == "c" else np.float64)
+        * (1 + 2.2 * tolerance(dtype)), dtype=dtype)  # fmt: skip
     assert_close(x, x)
     with pytest.raises(CheckFailed, match="elements differ"):
         assert_close(off, x)
@@ -45,11 +46,17 @@ def test_one_unit_is_near_and_two_tolerances_are_not(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("got", "want", "text"),
     [
-        (np.array([1, 2, 3]), np.array([1, 2, 4]), "1 of 3 elements differ (rtol=0, atol=0): the most at [2], where 3 stands for 4, off by 1; first [2]: 3 for 4"),
+        (np.array([1, 2, 3]), np.array([1, 2, 4]),
+        "1 of 3 elements differ (rtol=0, atol=0): the most at [2], where 3 stands for 4, off by 1; first "
+        "[2]: 3 for 4"),
         (np.zeros(3), np.zeros(4), "shapes differ: got (3,), expected (4,)"),
-        ({"a": np.zeros(2)}, {"a": np.array([0.0, np.nan])}, "1 of 2 elements differ at ['a'] (rtol=1e-12, atol=1e-12): the most at [1], where 0.0 stands for nan, off by nan; first [1]: 0.0 for nan"),
+        ({"a": np.zeros(2)}, {"a": np.array([0.0, np.nan])},
+        "1 of 2 elements differ at ['a'] (rtol=1e-12, atol=1e-12): the most at [1], where 0.0 stands for "
+        "nan, off by nan; first [1]: 0.0 for nan"),
         ((np.zeros(1),), (np.zeros(1), np.zeros(1)), "trees differ: got (*,), expected (*, *)"),
-        (2**62 + 1, 2**62, "1 of 1 elements differ (rtol=0, atol=0): the most at [], where 4611686018427387905 stands for 4611686018427387904, off by 1; first []: 4611686018427387905 for 4611686018427387904"),
+        (2**62 + 1, 2**62, "1 of 1 elements differ (rtol=0, atol=0): the most at [], where "
+                           "4611686018427387905 stands for 4611686018427387904, off by 1; first []: "
+                           "4611686018427387905 for 4611686018427387904"),
     ],
     ids=["whole", "shapes", "nan", "trees", "wide"],
 )  # fmt: skip
@@ -119,7 +126,8 @@ wrong.defjvp(lambda primals, tangents: (op.sin(primals[0]), op.sin(primals[0]) *
 
 
 def test_a_wrong_rule_is_found() -> None:
-    with pytest.raises(CheckFailed, match=r"wrong: the derivative of result 0\[0\] by argument \[0\]\[0\] is 0\.\d+, but differences give"):  # fmt: skip
+    with pytest.raises(CheckFailed,
+        match=r"wrong: the derivative of result 0\[0\] by argument \[0\]\[0\] is 0\.\d+, but differences give"):  # fmt: skip  # noqa: E501
         gradcheck(wrong, ts.tensor(np.array([0.5, 1.0])))
 
 

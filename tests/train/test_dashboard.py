@@ -1,4 +1,6 @@
-"""ts.log and the dashboard: curves of bounded length, throughput, memory, samples; terminal, page and files."""
+"""ts.log and the dashboard: curves of bounded length, throughput, memory, samples; terminal, page and
+files.
+"""
 
 from __future__ import annotations
 
@@ -123,21 +125,35 @@ def test_what_can_be_logged() -> None:
     ("call", "message"),
     [
         (lambda: ts.log(), "log: nothing is given; write ts.log(loss=loss)"),
-        (lambda: ts.log(3.0), "log: got float 3.0, expected names with values, as in ts.log(loss=loss) or ts.log({'loss': loss})"),
+        (lambda: ts.log(3.0), "log: got float 3.0, expected names with values, as in ts.log(loss=loss) or "
+                              "ts.log({'loss': loss})"),
         (lambda: ts.log({3: 1.0}), "log: 3 is no name, expected a string such as 'loss'"),
-        (lambda: ts.log(loss=ts.ones((8,))), "log: loss is of shape (8,), expected a number (op.mean(x) makes one), a text, or an image of (rows, columns) or (rows, columns, 3)"),
-        (lambda: ts.log(loss=None), "log: loss is NoneType None, expected a number (op.mean(x) makes one), a text, or an image of (rows, columns) or (rows, columns, 3)"),
-        (lambda: ts.log(loss=[[1.0], 2.0]), "log: loss is list [[1.0], 2.0], expected a number (op.mean(x) makes one), a text, or an image of (rows, columns) or (rows, columns, 3)"),
-        (lambda: ts.log(x=np.ones((2000, 2))), "log: x is an image of 2000 x 2, expected 1 to 1024 on each side"),
+        (lambda: ts.log(loss=ts.ones((8,))),
+        "log: loss is of shape (8,), expected a number (op.mean(x) makes one), a text, or an image of "
+        "(rows, columns) or (rows, columns, 3)"),
+        (lambda: ts.log(loss=None),
+        "log: loss is NoneType None, expected a number (op.mean(x) makes one), a text, or an image of "
+        "(rows, columns) or (rows, columns, 3)"),
+        (lambda: ts.log(loss=[[1.0], 2.0]),
+        "log: loss is list [[1.0], 2.0], expected a number (op.mean(x) makes one), a text, or an image of "
+        "(rows, columns) or (rows, columns, 3)"),
+        (lambda: ts.log(x=np.ones((2000, 2))),
+        "log: x is an image of 2000 x 2, expected 1 to 1024 on each side"),
         (lambda: ts.log(loss=1.0, step=-1), "log: step is -1, expected an integer of 0 or more"),
         (lambda: ts.log(loss=1.0, step=1), "log: step is 1 after step 5; steps go up"),
-        (lambda: ts.log(loss=1.0, items=2.5), "log: items is 2.5, expected how many examples or tokens the step took"),
-        (lambda: train.Dashboard(port=70000), "Dashboard: port is 70000, expected 0 to 65535 (0 takes any that is free), or None for no page"),
+        (lambda: ts.log(loss=1.0, items=2.5),
+        "log: items is 2.5, expected how many examples or tokens the step took"),
+        (lambda: train.Dashboard(port=70000),
+        "Dashboard: port is 70000, expected 0 to 65535 (0 takes any that is free), or None for no page"),
         (lambda: train.Dashboard(steps=-1), "Dashboard: steps is -1, expected how many there will be"),
         (lambda: train.Dashboard(3), "Dashboard: name is int, expected a string"),
-        (lambda: train.Dashboard(file="x.csv"), "Dashboard: file is 'x.csv', expected a name that ends in .html; train.CSV and train.JSONLines write tables"),
+        (lambda: train.Dashboard(file="x.csv"),
+        "Dashboard: file is 'x.csv', expected a name that ends in .html; train.CSV and train.JSONLines "
+        "write tables"),
         (lambda: _OPEN[-1].open(0), "Dashboard: it is open already; make one for each run"),
-        (lambda: train.Dashboard(prot=1), "Dashboard: got an unexpected keyword argument 'prot'; use 'port'; it takes (name='', port=None, file=None, terminal=None, steps=None, clock=monotonic)"),
+        (lambda: train.Dashboard(prot=1),
+        "Dashboard: got an unexpected keyword argument 'prot'; use 'port'; it takes (name='', port=None, "
+        "file=None, terminal=None, steps=None, clock=monotonic)"),
     ],
 )  # fmt: skip
 def test_wrong_calls_say_what_to_write(call: Any, message: str) -> None:
@@ -163,7 +179,8 @@ def test_inside_jit_values_are_logged_each_time_the_program_runs() -> None:
     with board() as b:
         for i in range(1, 4):
             f(ts.full((2,), float(i)))
-    assert [(p.step, p.mean) for p in b.history.curves["norm"].points] == [(1, 2.0), (2, 8.0), (3, 18.0)]  # fmt: skip
+    assert [(p.step, p.mean) for p in b.history.curves["norm"].points] == [(1, 2.0), (2, 8.0),
+        (3, 18.0)]  # fmt: skip
 
 
 def test_fit_writes_to_a_dashboard_and_so_does_ts_log_in_its_step(tmp_path: Path) -> None:
@@ -337,7 +354,7 @@ const e = $(".card svg"), box = e.getBoundingClientRect(); e.dispatchEvent(new P
 $("#log").checked = true; $("#log").onchange({target: $("#log")}); out.logarithmic = $$(".linear").length;
 $("#across").value = "1"; $("#across").onchange({target: $("#across")}); $("#smooth").value = "0.9"; $("#smooth").oninput({target: $("#smooth")}); out.again = $$("path.line").length;
 const theme = document.documentElement.dataset.theme; $("#theme").click(); out.flipped = theme !== document.documentElement.dataset.theme;
-out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""
+out.wide = document.documentElement.scrollWidth <= innerWidth; return out;"""  # noqa: E501
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
@@ -354,7 +371,8 @@ def test_in_a_browser_the_saved_page_shows_all(
     out = browse((tmp_path / "page.html").read_text(), tmp_path, LOOK, "--window-size=500,900")
     assert out["failures"] == []
     assert (out["title"], out["state"]) == ("test · Tessera dashboard", "ended")
-    assert out["cards"] == ["loss", "change", "steps", "items", "memory of the process", "picture", "text"]  # fmt: skip
+    assert out["cards"] == ["loss", "change", "steps", "items", "memory of the process", "picture",
+        "text"]  # fmt: skip
     assert (out["lines"], out["images"], out["again"]) == (5, 1, 5)
     assert out["text"] == "<script>told</script>"
     assert out["broken"] == ["not finite since step 9"]
@@ -381,7 +399,8 @@ def test_a_browser_follows_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Board, "data", data)
     with board(port=0) as b:
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0"]  # fmt: skip
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--remote-debugging-port=0"]  # fmt: skip
         browser = subprocess.Popen(
             [str(BROWSER), *flags, f"--user-data-dir={tmp_path / 'profile'}", str(b.address)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

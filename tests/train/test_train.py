@@ -73,7 +73,8 @@ def test_a_run_that_was_cut_goes_on_to_the_bit(tmp_path, workers):
     for n in (3, 12, 9, None):
         kept = train.Checkpoints(tmp_path / "c", every=5, keep=2)
         try:
-            end = train.fit(step if n is None else cut_short(n), start(), loader(workers=workers), 30, key=ts.key(4),
+            end = train.fit(step if n is None else cut_short(n), start(), loader(workers=workers), 30,
+                key=ts.key(4),
                             checkpoints=kept, loggers=logs)  # fmt: skip
         except KeyboardInterrupt:
             continue
@@ -268,7 +269,9 @@ def ended(process: subprocess.Popen) -> str:
 
 
 def killed(folder: Path, moments: tuple[int, ...], steps: int) -> None:
-    """Kill the example soon after each of these steps, and compare how it ends with a run that was not killed."""
+    """Kill the example soon after each of these steps, and compare how it ends with a run that was not
+    killed.
+    """
     want = ended(example(folder / "whole", steps))
     rng, kept = random.Random(3), train.Checkpoints(folder / "killed")
     for at in moments:

@@ -91,7 +91,8 @@ def test_nested_names() -> None:
     x = RNG.normal(size=(2, 3))
 
     def f(v: Any) -> Any:
-        return op.psum(v, "i"), op.psum(v, "j"), op.psum(v, ("i", "j")), op.axis_index("i") * 10 + op.axis_index("j")  # fmt: skip
+        return op.psum(v, "i"), op.psum(v, "j"), op.psum(v,
+            ("i", "j")), op.axis_index("i") * 10 + op.axis_index("j")  # fmt: skip
 
     rows = lambda row: ts.vmap(f, axis_name="j")(row)  # noqa: E731
     i, j, both, place = ts.vmap(rows, axis_name="i")(ts.tensor(x))

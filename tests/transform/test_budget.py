@@ -69,7 +69,8 @@ def test_what_is_kept_fits_and_the_bits_stay(nbytes: int) -> None:
 
 def test_more_bytes_never_mean_more_work() -> None:
     costs = [
-        sum(flops(n) for n in graph_after(ts.value_and_grad(ts.checkpoint(net, policy=ts.budget(b))), X, W).nodes)
+        sum(flops(n) for n in graph_after(ts.value_and_grad(ts.checkpoint(net, policy=ts.budget(b))), X,
+        W).nodes)
         for b in BUDGETS
     ]  # fmt: skip
     for less, more in itertools.pairwise(costs):

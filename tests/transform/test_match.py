@@ -1,4 +1,6 @@
-"""The static matcher: programs in which shards could run different collectives are refused, others are not."""
+"""The static matcher: programs in which shards could run different collectives are refused, others are
+not.
+"""
 
 from __future__ import annotations
 
@@ -167,9 +169,12 @@ def test_the_message_has_both_lines():
     with pytest.raises(RankError) as e:
         check(program)
     assert e.value.message == (
-        f"cond ({__file__}:{first + 1}): the condition differs between shards along 'i' and 'j', and one branch runs psum over "
-        f"'i' of f32[2,2] ({__file__}:{first + 3}), the other pmax over 'i' of f32[2,2] ({__file__}:{first + 4}); make the "
-        "condition the same on all of them, as in op.pmax(condition, 'i'), or run the same collectives either way"
+        f"cond ({__file__}:{first + 1}): the condition differs between shards along 'i' and 'j', and one "
+        f"branch runs psum over "
+        f"'i' of f32[2,2] ({__file__}:{first + 3}), the other pmax over 'i' of f32[2,2] "
+        f"({__file__}:{first + 4}); make the "
+        "condition the same on all of them, as in op.pmax(condition, 'i'), or run the same collectives "
+        "either way"
     )
 
 
@@ -181,7 +186,9 @@ def test_a_loop_that_shards_leave_at_will_runs_no_collective():
     with pytest.raises(RankError) as e:
         ts.pmap(program, "i")(X)
     assert e.value.message == (
-        f"while_loop ({__file__}:{line}): the condition differs between shards along 'i', and the loop runs psum over 'i' of "
-        f"f32[4] ({__file__}:{line}) as often as each of them decides; make the condition the same on all of them, as in "
+        f"while_loop ({__file__}:{line}): the condition differs between shards along 'i', and the loop runs "
+        f"psum over 'i' of "
+        f"f32[4] ({__file__}:{line}) as often as each of them decides; make the condition the same on all "
+        f"of them, as in "
         "op.pmax(condition, 'i'), or run the same collectives either way"
     )

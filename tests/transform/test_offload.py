@@ -1,4 +1,6 @@
-"""Activation offload: what a policy keeps is written out by the forward pass and read back by the backward pass."""
+"""Activation offload: what a policy keeps is written out by the forward pass and read back by the
+backward pass.
+"""
 
 from __future__ import annotations
 

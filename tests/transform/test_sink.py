@@ -167,7 +167,9 @@ def test_groups(shape: Any, merged: Any, expected: Any) -> None:
 
 
 def test_casts_stand_between_reshapes_and_a_product() -> None:
-    """What is read and written by a product of narrow numbers is narrow; bits are those of the casts elsewhere."""
+    """What is read and written by a product of narrow numbers is narrow; bits are those of the casts
+    elsewhere.
+    """
 
     def f(x: Any, w: Any) -> Any:
         wide = op.reshape(op.cast(x, f32), (4, 6)) @ op.cast(w, f32)

@@ -1,4 +1,6 @@
-"""vmap has the bits of a loop, also where an operand is not batched: an element does not know its neighbours."""
+"""vmap has the bits of a loop, also where an operand is not batched: an element does not know its
+neighbours.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def drawn(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
 
 
 def forms() -> Iterator[str]:
-    """Every einsum of two operands of up to two axes, three in all, named in the order in which they appear."""
+    """Every einsum of two operands of up to two axes, three in all, named in the order in which they
+    appear.
+    """
     orders = [o for r in range(3) for o in itertools.product("abc", repeat=r)]
     for left, right in itertools.product(orders, orders):
         names = "".join(dict.fromkeys((*left, *right)))
@@ -117,7 +121,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "kron": (op.kron, [drawn(2, 3), drawn(3, 2, seed=1)]),
     "conv": (lambda x, w: op.conv(x, w, padding=1), [drawn(2, 3, 9), drawn(4, 3, 3, seed=1)]),
     "conv of images": (lambda x, w: op.conv(x, w, stride=2), [drawn(1, 3, 8, 8), drawn(4, 3, 3, 3, seed=1)]),
-    "conv_transpose": (lambda x, w: op.conv_transpose(x, w, stride=2), [drawn(1, 3, 5), drawn(3, 4, 3, seed=1)]),
+    "conv_transpose": (lambda x, w: op.conv_transpose(x, w, stride=2),
+    [drawn(1, 3, 5), drawn(3, 4, 3, seed=1)]),
     "attention": (op.attention, [drawn(2, 5, 8), drawn(2, 7, 8, seed=1), drawn(2, 7, 8, seed=2)]),
     "solve": (op.solve, [_solvable(5), drawn(5, 2, seed=1)]),
     "solve of a vector": (op.solve, [_solvable(5), drawn(5, seed=1)]),

@@ -36,7 +36,8 @@ def test_no_step_is_above_a_roof_that_was_raised_to_it() -> None:
 
 
 def test_a_cache_is_not_slower_than_what_is_behind_it() -> None:
-    found = _sane(PEAKS, {"L1": (64, 1e9), "L2": (128, 5e10), "memory": (0, 3e10), "f64": (0, 9e11)})  # fmt: skip
+    found = _sane(PEAKS, {"L1": (64, 1e9), "L2": (128, 5e10), "memory": (0, 3e10),
+        "f64": (0, 9e11)})  # fmt: skip
     assert found.bandwidth == 3e10
     assert [(x.name, x.bandwidth) for x in found.levels] == [("L1", 5e10), ("L2", 5e10)]
     assert found.wide == found.flops

@@ -287,7 +287,9 @@ def test_faster_means_beyond_the_spread(a: Any, b: Any, faster: bool) -> None:
 
 
 class Busy:
-    """A machine that others use: now and then everything is slow for a while, and a sample may take twice as long."""
+    """A machine that others use: now and then everything is slow for a while, and a sample may take twice
+    as long.
+    """
 
     def __init__(self, seed: int):
         self.rng, self.slow = np.random.default_rng(seed), 1.0

@@ -1,7 +1,8 @@
 """Control flow on a device: the regions of an op are programs, and what they pass on stays where it is.
 
-Only a condition travels to the host.  The steps of a scan, and of a loop that counts, need none.  A step writes over
-what it was given where nothing else reads that, and a scan's slices are written where they belong.
+Only a condition travels to the host.  The steps of a scan, and of a loop that counts, need none.  A step
+writes over what it was given where nothing else reads that, and a scan's slices are written where they
+belong.
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ class CountedLoop:
 
 
 def counts(test: Graph, body: Graph) -> CountedLoop | None:
-    """The count of a loop whose test is i < n, for an i that grows by 1 and an n that stays; None for others."""
+    """The count of a loop whose test is i < n, for an i that grows by 1 and an n that stays; None for
+    others.
+    """
     end = test.outputs[0].node
     if end is None or end.op is not lt.op:
         return None

@@ -1,4 +1,6 @@
-"""Schedule IR of a GPU at the sizes of a call: steps may share a launch, and a step may be several launches."""
+"""Schedule IR of a GPU at the sizes of a call: steps may share a launch, and a step may be several
+launches.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def _under(head: str, steps: Sequence[Any]) -> str:
 
 
 class _DeviceVerifier(Verifier):
-    """Of steps that share a launch it checks what they read and write; of others all that holds of Schedule IR."""
+    """Of steps that share a launch it checks what they read and write; of others all that holds of
+    Schedule IR.
+    """
 
     def __init__(self, p: DeviceProgram, sizes: Mapping[str, int]):
         super().__init__(p, sizes)

@@ -86,7 +86,9 @@ class GpuExecutable(Executable):
         return self.prepared([x.shape for x in xs], donated).run(xs)
 
     def ready(self, inputs: Sequence[Any]) -> tuple[Callable[[], list[Any]], int]:
-        """What runs this program on these inputs when all that it keeps has been made, and the program's number."""
+        """What runs this program on these inputs when all that it keeps has been made, and the program's
+        number.
+        """
         xs = [x if type(x) is DeviceArray else self._here(x) for x in inputs] + self.constants
         p = self.prepared([x.shape for x in xs])
         return lambda: p.run(xs), id(p)
@@ -111,7 +113,8 @@ class GpuExecutable(Executable):
         """A tensor that the program has from elsewhere."""
         if isinstance(x, DeviceArray) and x.gpu is not self.gpu:
             raise DeviceError(
-                f"{self.graph.name}: it runs on {self.gpu} but uses a tensor {x.dtype}{list(x.shape)} on {x.gpu}; "
+                f"{self.graph.name}: it runs on {self.gpu} but uses a tensor {x.dtype}{list(x.shape)} on "
+                f"{x.gpu}; "
                 f"move it with x.to('{self.gpu.kind}:{self.gpu.index}')"
             )
         return self._here(x)

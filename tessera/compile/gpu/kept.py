@@ -44,8 +44,8 @@ _PART = 4  # of a tensor, at most, that is replaced where it lies
 
 
 def is_kept(n: Node) -> bool:
-    """Whether a node stays whole: an attention on narrow floats with heads of a size that has kernels, a pooling,
-    or an update of a small part.
+    """Whether a node stays whole: an attention on narrow floats with heads of a size that has kernels, a
+    pooling, or an update of a small part.
     """
     if n.op.kernel == UPDATE:
         return _is_small(*n.types[:2])
@@ -61,7 +61,9 @@ def is_kept(n: Node) -> bool:
 
 
 def _is_pool(n: Node) -> bool:
-    """Whether a pooling has kernels: floats of a machine, up to three axes, known windows, no negative padding."""
+    """Whether a pooling has kernels: floats of a machine, up to three axes, known windows, no negative
+    padding.
+    """
     t, p = n.types[0], n.params
     known = [*p["size"], *p["stride"], *p["dilation"], *(k for pair in p["padding"] for k in pair)]
     plain = are_plain(n.types, p) and t.dtype.kind == "f" and t.rank - 2 <= MOST_AXES
@@ -112,7 +114,9 @@ def _columns(s: HostCall, columns: Mapping[str, Columns]) -> tuple[tuple[str, Co
 def forward(
     p: AttentionProblem, operands: Sequence[str], o: str, logs: str, roles: bool
 ) -> tuple[list[Launch], dict[str, TensorType]]:
-    """The launches of an attention, and what passes between them; `roles` where groups of threads may have roles."""
+    """The launches of an attention, and what passes between them; `roles` where groups of threads may
+    have roles.
+    """
     if is_few(p):
         return _few(p, operands, o, logs)
     if p.queries == 1 and not p.columns:
@@ -130,7 +134,9 @@ def forward(
 
 
 def roles_width(p: AttentionProblem) -> int:
-    """Columns of the tiles of groups with roles, which hold a head and zeros behind it; 0 where there are none."""
+    """Columns of the tiles of groups with roles, which hold a head and zeros behind it; 0 where there are
+    none.
+    """
     if p.size != p.values or p.mask is not None or p.size <= min(GROUPS) // 2:
         return 0
     lie = all(c.pitch % p.size == c.first % p.size == 0 for _, c in p.columns)

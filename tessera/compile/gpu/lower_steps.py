@@ -1,4 +1,6 @@
-"""Lowerings of what only a GPU has as one step: attention, kernels of the user, updates, products that share a launch."""
+"""Lowerings of what only a GPU has as one step: attention, kernels of the user, updates, products that
+share a launch.
+"""
 
 from __future__ import annotations
 

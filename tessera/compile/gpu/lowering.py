@@ -1,7 +1,7 @@
 """lowering: the compile half of a GPU program: from Schedule IR at known sizes to launches, views and tables.
 
-Every kernel goes through the passes of the Tile and Target levels here; nothing is allocated, built or loaded, so no
-GPU needs to be there.  What is made is bound to a device by program.py.
+Every kernel goes through the passes of the Tile and Target levels here; nothing is allocated, built or
+loaded, so no GPU needs to be there.  What is made is bound to a device by program.py.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class GpuCall:
 
 @dataclass
 class GpuImage:
-    """A program for a GPU at known sizes: its launches and calls in order, and what is known of its buffers."""
+    """A program for a GPU at known sizes: its launches and calls in order, and what is known of its
+    buffers.
+    """
 
     p: Program  # before its steps shared launches
     sizes: Mapping[str, int]
@@ -377,7 +379,9 @@ class GpuLowering(Views):
         self._add_named([name], Written(s, tuple(given), tuple(made)), written=True)
 
     def _add_updates(self, s: Placed) -> None:
-        """Tensors of which parts are replaced where they lie; copies of them, where something else reads them."""
+        """Tensors of which parts are replaced where they lie; copies of them, where something else reads
+        them.
+        """
         for c in s.calls:
             self._add_whole_copy(c.results[0], c.operands[0], c)
         self._add_named([f"update_{s.outputs[-1]}"], s)

@@ -82,7 +82,9 @@ class OfflineProgram(GpuProgram):
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Any, int]:
-        """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes decide."""
+        """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes
+        decide.
+        """
         if is_undecided(s.node):
             parts: Sequence[Graph] = (decompose_rest(alone_at(s, types, sizes)),)
         elif s.node.op.control:
@@ -140,7 +142,9 @@ class OfflineProgram(GpuProgram):
         return []
 
     def place(self, name: str) -> tuple[int, int]:
-        """The cell and the offset of a buffer: inputs come first, then tables, results, the arena and scratch."""
+        """The cell and the offset of a buffer: inputs come first, then tables, results, the arena and
+        scratch.
+        """
         return self._place(name)
 
     @property
@@ -237,7 +241,8 @@ def executable(g: Graph, record: Sequence[PassResult], kind: str, which: str) ->
 
 
 def lowered(
-    g: Graph, record: Sequence[PassResult], target: str, sizes: Mapping[str, int], numerics: str, stop: str | None
+    g: Graph, record: Sequence[PassResult], target: str, sizes: Mapping[str, int], numerics: str,
+    stop: str | None
 ) -> list[PassResult]:  # fmt: skip
     """The record of a graph at every level to the pass to stop at, for a device or an architecture."""
     kind, _, which = target.partition(":")

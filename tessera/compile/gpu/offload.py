@@ -4,9 +4,9 @@
 ->  h1 = f(x); begin h1 out; h2 = f(h1); begin h2 out, h1 is out; ...
     begin h2 back, begin h1 back, h2 is back; g(h2); h1 is back; g(h1)
 
-A value that is written out keeps its place until the copy is over, and one that is read back has its place from
-when the copy begins: the memory plan knows both by the buffers that the steps name.  So many bytes are on their
-way at once as two values of the largest size have.
+A value that is written out keeps its place until the copy is over, and one that is read back has its place
+from when the copy begins: the memory plan knows both by the buffers that the steps name.  So many bytes are
+on their way at once as two values of the largest size have.
 """
 
 from __future__ import annotations

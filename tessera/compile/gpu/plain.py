@@ -52,7 +52,9 @@ class OnTheHost(Executable):
 
 
 def plain_ways(task: Task) -> tuple[Way[Executable], ...]:
-    """How a program runs on a device without the whole of the compiler; for an architecture there is nothing to run."""
+    """How a program runs on a device without the whole of the compiler; for an architecture there is
+    nothing to run.
+    """
     kind, _, which = task.target.partition(":")
     if not (which or "0").isdecimal():
         return ()

@@ -1,4 +1,5 @@
-"""A program at known sizes on a device: memory planned, kernels built, launches packed.  The compile half is lowering.py.
+"""A program at known sizes on a device: memory planned, kernels built, launches packed.  The compile half
+is lowering.py.
 
 Addresses stand in numbered cells: inputs, tables, results, what the host makes, the arena and scratch.
 Kernels that follow each other are one call into machine code (runtime/cuda/launch.py).
@@ -35,7 +36,8 @@ from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.triton_builder import BuiltCode, TritonSource, build
 
-# What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it needs meanwhile.
+# What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it
+# needs meanwhile.
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
 NOWHERE: Mapping[int, DeviceArray] = MappingProxyType({})
 
@@ -231,7 +233,9 @@ class GpuProgram(Slots):
     def run(
         self, inputs: Sequence[DeviceArray], into: Mapping[int, DeviceArray] = NOWHERE
     ) -> list[DeviceArray]:
-        """The outputs for these inputs; those of `into`, which have memory of their own, are written there."""
+        """The outputs for these inputs; those of `into`, which have memory of their own, are written
+        there.
+        """
         if RUNS.observers:
             outs: list[DeviceArray] = RUNS.around(GpuProgram._run)(self, inputs, into)
             return outs
@@ -263,7 +267,9 @@ class GpuProgram(Slots):
 
     @cached_property
     def _plain(self) -> tuple[Launcher, list[int]] | None:
-        """The launches and the cells of results, where nothing else runs and results fill what a run allocates."""
+        """The launches and the cells of results, where nothing else runs and results fill what a run
+        allocates.
+        """
         begin, made = len(self.p.inputs) + len(self._held), self._made
         (only,) = self.segments if len(self.segments) == 1 else (None,)
         if not isinstance(only, Launcher) or only.cells > begin + len(made):

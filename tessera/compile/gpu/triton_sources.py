@@ -46,12 +46,14 @@ def written_threads(k: tile.Kernel, said: Sequence[int] | None) -> Threads:
     threads = threads_said(said or (usual_warps(k), WRITTEN_STAGES))
     if threads.descriptors and not fetched(k):
         raise ScheduleError(
-            f"{k.name}: tma does nothing: no factor of a product is loaded as a box of a tensor of known columns "
+            f"{k.name}: tma does nothing: no factor of a product is loaded as a box of a tensor of known "
+            f"columns "
             "whose rows begin at multiples of 16 bytes; leave it out"
         )
     if threads.specialise and not threads.descriptors:
         raise ScheduleError(
-            f"{k.name}: specialise does nothing without tma: warps that fetch have the copy engine fetch; add .tma()"
+            f"{k.name}: specialise does nothing without tma: warps that fetch have the copy engine fetch; "
+            f"add .tma()"
         )
     return threads
 
@@ -60,7 +62,8 @@ def demand_roles(k: tile.Kernel, threads: Threads, arch: tuple[str, Any, int]) -
     """Raise ScheduleError where Triton gives the warps of an architecture no roles."""
     if threads.specialise and not (arch[0] == "cuda" and int(arch[1]) >= _ROLES_FROM):
         raise ScheduleError(
-            f"{k.name}: specialise does nothing on {arch[0]} {arch[1]}: Triton gives warps of loops roles from "
+            f"{k.name}: specialise does nothing on {arch[0]} {arch[1]}: Triton gives warps of loops roles "
+            f"from "
             f"sm_{_ROLES_FROM} on; leave it out"
         )
 

@@ -85,7 +85,9 @@ class Gpu:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Make this device current and then the one before it: for what may happen in the middle of other calls."""
+        """Make this device current and then the one before it: for what may happen in the middle of other
+        calls.
+        """
         before = ctypes.c_uint64()
         if not self._alone:
             code = self.driver.cuCtxGetCurrent(ctypes.byref(before))

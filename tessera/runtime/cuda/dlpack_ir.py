@@ -1,7 +1,8 @@
-"""The end of a DLPack tensor in LLVM IR: Python is called with its lock, and without an error that is under way.
+"""The end of a DLPack tensor in LLVM IR: Python is called with its lock, and without an error that is under
+way.
 
-Consumers delete tensors where they like: without the lock of the interpreter, in the middle of raising an error, after
-the interpreter has ended.  A Python function can be called only when that has been seen to.
+Consumers delete tensors where they like: without the lock of the interpreter, in the middle of raising an
+error, after the interpreter has ended.  A Python function can be called only when that has been seen to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Drivers of GPUs by ctypes: the functions that we use, as their API describes them, and their errors.
 
-Nothing is loaded before `load()` or `available()`.  The library is the only thing that tests replace: see `use`.
+Nothing is loaded before `load()` or `available()`.  The library is the only thing that tests replace: see
+`use`.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class DriverLoader:
                     said.append(f"{name}: {e}")
             why = said[0]
         raise DeviceError(
-            f"{api.kind}: there is no {api.vendor} driver here ({why}); {api.install}, or use the device 'cpu'"
+            f"{api.kind}: there is no {api.vendor} driver here ({why}); {api.install}, or use the device "
+            f"'cpu'"
         )
 
     def started(self, library: Any) -> DriverApi:

@@ -51,8 +51,8 @@ class LaunchGraph:
     ) -> None:
         """Capture the launches of a program, so that `update` can change their addresses.
 
-        Each waits for the one before it, or for those that `waits` names.  An early one that waits for the one
-        before it and nothing else may begin before that one ends.
+        Each waits for the one before it, or for those that `waits` names.  An early one that waits for the
+        one before it and nothing else may begin before that one ends.
         """
         launcher.bind(cells)
         part, before = _Part(launcher, list(cells)), self._last_nodes()

@@ -1,8 +1,8 @@
 """Launches of many kernels in one call.
 
 Everything that the driver wants to know of a launch is laid out once.  Parameters that are addresses lie in
-slots, each the address in a cell and an offset; a run fills the slots from the cells and calls the driver for each
-kernel, in machine code (launch_ir.py).
+slots, each the address in a cell and an offset; a run fills the slots from the cells and calls the driver
+for each kernel, in machine code (launch_ir.py).
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class Launcher:
             self._raise(failed)
 
     def run_one(self, i: int, stream: DriverStream, early: bool = False) -> None:
-        """Launch one kernel with the addresses that were filled in last; an early one before the last one ends."""
+        """Launch one kernel with the addresses that were filled in last; an early one before the last one
+        ends.
+        """
         self.gpu.make_current()
         if early:
             self._point(i, early=True)

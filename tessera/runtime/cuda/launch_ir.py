@@ -14,7 +14,8 @@ def launch_ir(function: str) -> str:
     return Template(_LAUNCH).substitute(stream=STREAM, config=CONFIG_BYTES, call=call)
 
 
-# By the name in the header.  CUDA reads the configuration; HIP is told what it says: grid, block and shared memory are
+# By the name in the header.  CUDA reads the configuration; HIP is told what it says: grid, block
+# and shared memory are
 # its first seven numbers.
 _CALLS = {
     "cuLaunchKernelEx": """
@@ -30,7 +31,7 @@ _CALLS = {
   %block_z = extractvalue [7 x i32] %told, 5
   %shared = extractvalue [7 x i32] %told, 6
   %code = call i32 %launch(ptr %kernel, i32 %grid_x, i32 %grid_y, i32 %grid_z, i32 %block_x, i32 %block_y, i32 %block_z, i32 %shared, ptr %stream, ptr %list, ptr null)
-""",
+""",  # noqa: E501
 }
 
 _LAUNCH = """

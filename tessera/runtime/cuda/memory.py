@@ -198,7 +198,9 @@ def to_device(values: Any, gpu: Gpu | None = None) -> DeviceArray:
 
 
 def from_dlpack(x: Any) -> DeviceArray:
-    """The memory of a GPU's tensor of another library, without a copy if it begins where kernels expect it."""
+    """The memory of a GPU's tensor of another library, without a copy if it begins where kernels expect
+    it.
+    """
     found = dlpack.take(x)
     made = DeviceArray(found.shape, found.dtype, found.gpu, found.ptr, found.owner, found.writable)
     return made.copy() if found.ptr % ALIGNED and made.nbytes else made

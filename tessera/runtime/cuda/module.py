@@ -60,7 +60,8 @@ class DriverFunction:
         self.max_threads = self._get(_MAX_THREADS)
         if shared + self.static_shared > gpu.shared_per_block:
             raise DeviceError(
-                f"{gpu.kind}: kernel {name!r} needs {shared + self.static_shared} bytes of shared memory, but a "
+                f"{gpu.kind}: kernel {name!r} needs {shared + self.static_shared} bytes of shared memory, "
+                f"but a "
                 f"block on {gpu} has {gpu.shared_per_block}; use smaller tiles or fewer stages"
             )
         # One kernel may be asked for twice: the larger wish stays.
@@ -69,7 +70,9 @@ class DriverFunction:
             self._set(_DYNAMIC_SHARED, shared)
 
     def prefer_shared(self) -> None:
-        """Ask for the most shared memory that a multiprocessor can have, so that kernels divide it in one way."""
+        """Ask for the most shared memory that a multiprocessor can have, so that kernels divide it in one
+        way.
+        """
         self._set(_CARVEOUT, 100)
 
     def allow_clusters(self) -> None:

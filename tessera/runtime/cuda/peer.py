@@ -12,8 +12,8 @@ from tessera.runtime.cuda.pool import PoolBlock
 def copy(to: Gpu, target: int, source: Gpu, address: int, nbytes: int, owner: Any) -> None:
     """Copy memory, which `owner` holds on the source, to another device; the host waits for nothing.
 
-    The copy is work of the main stream there.  It comes after what the source was told to do so far, and the memory
-    that it reads is not used again before it.
+    The copy is work of the main stream there.  It comes after what the source was told to do so far, and
+    the memory that it reads is not used again before it.
     """
     for g in (to, source):
         if g.capturing:

@@ -1,12 +1,12 @@
 """Memory of a device: blocks that later work of the main stream uses again without waiting.
 
-A block that dies goes to the bin of its size, and the next block of that size comes from there.  The main stream
-runs in order, so that what still reads the old block is done before what writes the new one.  A block that
-another stream has used carries an event, and is not used again before it.
+A block that dies goes to the bin of its size, and the next block of that size comes from there.  The main
+stream runs in order, so that what still reads the old block is done before what writes the new one.  A
+block that another stream has used carries an event, and is not used again before it.
 
 What no bin has is cut off the smallest free piece that is larger; then free neighbours are joined; then the
-driver is asked for a segment.  Bins are lists: CPython appends and pops as one step, so that taking and giving
-needs no lock, and a block may die anywhere, even inside `alloc`.
+driver is asked for a segment.  Bins are lists: CPython appends and pops as one step, so that taking and
+giving needs no lock, and a block may die anywhere, even inside `alloc`.
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ class DevicePool:
         return arena.cut(size)
 
     def _settle(self, wait: bool) -> None:
-        """Take pieces back that other streams have used; the main stream waits for those that are not done."""
+        """Take pieces back that other streams have used; the main stream waits for those that are not
+        done.
+        """
         for late in [self._late.pop() for _ in range(len(self._late))]:
             running = [e for e in late.events if not e.done()]
             if running and not wait:

@@ -1,7 +1,7 @@
 """Copies between the host and a device, through pinned memory that the device can read by itself.
 
-Buffers go round: while the device copies one, the host fills or empties the next.  Small arrays share a buffer.
-Copies belong to the main stream.
+Buffers go round: while the device copies one, the host fills or empties the next.  Small arrays share a
+buffer. Copies belong to the main stream.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ _NON_BLOCKING, _NO_TIMING = 1, 2
 
 
 class _Aside(threading.local):
-    """Where a thread gives its work to another stream than the main one, and what memory it asked for there."""
+    """Where a thread gives its work to another stream than the main one, and what memory it asked for
+    there.
+    """
 
     stream: DriverStream | None = None
     staging: Any = None
@@ -29,7 +31,9 @@ ASIDE = _Aside()
 
 @contextmanager
 def aside(stream: DriverStream, staging: Any) -> Iterator[list[Any]]:
-    """Give the work of this thread to a stream, and copies their own pinned buffers; the blocks that it asked for."""
+    """Give the work of this thread to a stream, and copies their own pinned buffers; the blocks that it
+    asked for.
+    """
     before = ASIDE.stream, ASIDE.staging, ASIDE.blocks
     ASIDE.stream, ASIDE.staging, ASIDE.blocks = stream, staging, []
     try:

@@ -32,8 +32,8 @@ def tensor_map(
 ) -> bytes:  # fmt: skip
     """The descriptor of a tensor, last axis innermost, that is read by boxes.
 
-    Strides are bytes, one for each axis; that of the last is the size of an element.  Elements out of bounds are
-    zero, or NaN.
+    Strides are bytes, one for each axis; that of the last is the size of an element.  Elements out of
+    bounds are zero, or NaN.
     """
     d, rank = np.dtype(dtype), len(shape)
     assert 1 <= rank <= 5, f"a tensor map of rank {rank}"

@@ -1,4 +1,6 @@
-"""Blocks of contractions: packed factors, lower blocks at the end, lines asked for and stored past the caches."""
+"""Blocks of contractions: packed factors, lower blocks at the end, lines asked for and stored past the
+caches.
+"""
 
 from collections import defaultdict
 from types import FunctionType
@@ -274,7 +276,8 @@ def test_loops_are_chosen_for_the_threads_that_flags_ask_for(
     assert nest.steps("n", "parallel") == [run]
 
 
-# Rows of an instance: half of what they were if there were fewer than six instances for each core, down to 516;
+# Rows of an instance: half of what they were if there were fewer than six instances for each core,
+# down to 516;
 # less only if there were fewer than four.
 @pytest.mark.parametrize(
     ("cores", "m", "rows"), [(2, 2048, 1026), (16, 2048, 516), (16, 1024, 258), (16, 8192, 1026)]

@@ -63,7 +63,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[str], tuple[Any, ...]]] = {
     "double precision": (
         lambda x, h: B(-F(x) + h), ["filter"], (draw(60, 18, dtype="c16"), draw(60, 18, dtype="c16")),
     ),
-    # What is no filter: few columns, one pass, a length by a chirp, another axis, a spectrum that is used twice.
+    # What is no filter: few columns, one pass, a length by a chirp, another axis, a spectrum that
+    # is used twice.
     "few columns": (lambda x, k: B(F(x) * F(k)), ["fft", "fft", "mul", "ifft"], (draw(24, 7),) * 2),
     "one pass": (lambda x, h: B(F(x) * h), ["fft", "mul", "ifft"], (draw(8, 20),) * 2),
     "a chirp": (lambda x, h: B(F(x) * h), ["fft", "mul", "ifft"], (draw(22, 20),) * 2),
@@ -90,7 +91,8 @@ def test_parts_say_what_is_computed() -> None:
     assert isinstance(s, Primitive)
     parts = parts_of(s.params)
     assert parts == [
-        FilterPart("conj", (0,)), FilterPart("fft", (1,), "ortho"), FilterPart("mul", (2, 3)), FilterPart("ifft", (4,), "ortho"),
+        FilterPart("conj", (0,)), FilterPart("fft", (1,), "ortho"), FilterPart("mul", (2, 3)),
+        FilterPart("ifft", (4,), "ortho"),
     ]  # fmt: skip
     assert tuple(map(str, parts)) == s.params["parts"]
 

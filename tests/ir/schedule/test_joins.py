@@ -51,7 +51,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "columns with gaps": lambda x: flat(x[:, :2]),
     "every second": lambda x: op.reshape(x[::2, ::3], (-1,)) + 1.0,
     "a slice of slices": lambda x: x[1::2, 1:][1:, ::3] * 2.0,
-    "turned twice": lambda x: op.transpose(op.transpose(op.reshape(x, (3, 3, 9)), (1, 2, 0)), (2, 0, 1)) + 1.0,
+    "turned twice": lambda x: op.transpose(op.transpose(op.reshape(x, (3, 3, 9)), (1, 2, 0)), (2, 0, 1))
+    + 1.0,
     "taken in order, past the end": lambda x: op.take(x[:3], op.iota((5,), 0, i64), axis=0) + 1.0,
     "taken in reverse, past the end": lambda x: op.take(x[:3], op.flip(op.iota((5,), 0, i64)), axis=0) + 1.0,
     "taken in reverse": lambda x: op.take(x, op.flip(op.iota((9,), 0, i64))[2:], axis=1) + 1.0,

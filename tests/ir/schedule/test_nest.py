@@ -105,7 +105,8 @@ REFUSED: list[tuple[str, Change, str]] = [
      "is unrolled and vectorised"),
     (GEMM, lambda x: parallel(x, 6), "parallel: vector n:16 is one block of registers"),
     (GEMM, lambda x: unroll(x, "r0", 2), "unroll: there is no loop over r0 to unroll"),
-    (GEMM, lambda x: unroll(x, "k", 3), "nest: k:510 cuts leaves of the fold; use a divisor or multiple of 512"),
+    (GEMM, lambda x: unroll(x, "k", 3),
+    "nest: k:510 cuts leaves of the fold; use a divisor or multiple of 512"),
     (GEMM, lambda x: vectorize(x, "m", 2), f"vectorize: m does not lie along vectors in {GEMM}"),
     (GEMM, lambda x: stage(x, "middle", 2),
      "stage: 'middle' is no factor, expected 'left' or 'right'"),
@@ -354,7 +355,8 @@ def test_random_programs_have_the_same_bits_by_random_nests(r: RandomProgram, se
         assert same_bits(got, want), f"{run.__name__}\n{q}\n{r.inputs}\n{got}\n{want}"
 
 
-# Folds of one leaf and of several, with and without a rest of columns; a batch, and what a row leaves for others.
+# Folds of one leaf and of several, with and without a rest of columns; a batch, and what a row
+# leaves for others.
 @pytest.mark.parametrize(
     ("f", "shape"),
     [

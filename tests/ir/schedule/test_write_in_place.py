@@ -1,4 +1,6 @@
-"""Writes of parts touch the part alone where nobody reads the old tensor, at every level, with the bits of a copy."""
+"""Writes of parts touch the part alone where nobody reads the old tensor, at every level, with the bits
+of a copy.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,8 @@ def test_an_annotated_cache_of_any_size_is_written_in_place() -> None:
 
 
 def test_what_is_read_afterwards_is_copied() -> None:
-    f = ts.jit(lambda x, v: (op.dynamic_update_slice(x, v, (3, 0)), op.sum(x)), donate=("x",), target="cpu")  # fmt: skip
+    f = ts.jit(lambda x, v: (op.dynamic_update_slice(x, v, (3, 0)), op.sum(x)), donate=("x",),
+        target="cpu")  # fmt: skip
     x, v = drawn(100, 70), drawn(2, 70)
     with pytest.warns(RuntimeWarning, match="is not used again"):
         got, total = f(ts.jit(lambda x: x * 1.0)(x), ts.tensor(v))
@@ -142,7 +145,8 @@ def test_bytes_are_those_of_the_part() -> None:
 
 def test_a_small_tensor_is_chosen_from() -> None:
     """One launch with what stands beside it, where a second one would cost more than the copy."""
-    p = levels.lower(levels.prepared(ts.trace(lambda x, v: op.dynamic_update_slice(x, v, (3,)), *map(ts.tensor, (drawn(64), drawn(4))))))  # fmt: skip
+    p = levels.lower(levels.prepared(ts.trace(lambda x, v: op.dynamic_update_slice(x, v, (3,)),
+        *map(ts.tensor, (drawn(64), drawn(4))))))  # fmt: skip
     assert not [s for s in p.steps if isinstance(s, Primitive)]
 
 

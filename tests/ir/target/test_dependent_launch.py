@@ -1,4 +1,6 @@
-"""Launches that begin before the one before them ends: which do, when they wait, and how their blocks share a device."""
+"""Launches that begin before the one before them ends: which do, when they wait, and how their blocks
+share a device.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def every_other(early: Callable[..., Launch]) -> Callable[..., Launch]:
 def test_a_graph_of_early_launches_is_the_program(
     some: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are a chain; where others are among them, what waits for one that is not the last, or for two, begins late."""
+    """They are a chain; where others are among them, what waits for one that is not the last, or for two,
+    begins late.
+    """
     if some:
         monkeypatch.setattr(lowering, "early", every_other(lowering.early))
 

@@ -1,4 +1,6 @@
-"""Kernels in which two factors pass by two tiles: which they are, what is printed, and that it computes the kernel."""
+"""Kernels in which two factors pass by two tiles: which they are, what is printed, and that it computes
+the kernel.
+"""
 
 from __future__ import annotations
 
@@ -135,17 +137,21 @@ def data(p: AttentionProblem) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "other",
     [
-        {"causal": False, "heads": 1, "groups": 1}, {"dtype": f16, "heads": 1, "groups": 1}, {"groups": 1, "queries": 128},
+        {"causal": False, "heads": 1, "groups": 1}, {"dtype": f16, "heads": 1, "groups": 1},
+        {"groups": 1, "queries": 128},
         {"batch": 2, "heads": 1, "groups": 1, "queries": 128},
-        {"columns": tuple((n, Columns(384, 128 * i, 128)) for i, n in enumerate(("q", "k", "v"))), "heads": 1, "groups": 1},
+        {"columns": tuple((n, Columns(384, 128 * i, 128)) for i, n in enumerate(("q", "k", "v"))),
+        "heads": 1, "groups": 1},
         {"heads": 1, "groups": 1, "keys": 320, "queries": 320},
         {**THREE, "heads": 1, "groups": 1}, {**THREE, "causal": False, "groups": 1, "queries": 320},
         {**THREE, "heads": 1, "groups": 1, "queries": 320, "keys": 384},
         {**THREE, "dtype": f16, "heads": 1, "groups": 1, "queries": 192},
-        {**THREE, "heads": 1, "groups": 1, "queries": 64, "keys": 512}, {**THREE, "heads": 1, "groups": 1, "queries": 192, "keys": 768},
+        {**THREE, "heads": 1, "groups": 1, "queries": 64, "keys": 512},
+        {**THREE, "heads": 1, "groups": 1, "queries": 192, "keys": 768},
     ],
     ids=[
-        "full", "f16", "groups", "more keys", "columns", "an odd block", "three", "three, full", "three, an odd block",
+        "full", "f16", "groups", "more keys", "columns", "an odd block", "three", "three, full",
+        "three, an odd block",
         "three, f16", "three, one block", "three, more steps than stages",
     ],
 )  # fmt: skip
@@ -154,7 +160,8 @@ def test_printed_roles_compute_the_kernels(other: Any) -> None:
     p = replace(PROBLEM, **other)
     named = data(p)
     for kernel in (
-        AttentionForward(p, 64).kernel(), Delta(p).kernel(), KeysBackward(p, 64, 64).kernel(), QueriesBackward(p, 64, 64).kernel(),
+        AttentionForward(p, 64).kernel(), Delta(p).kernel(), KeysBackward(p, 64, 64).kernel(),
+        QueriesBackward(p, 64, 64).kernel(),
     ):  # fmt: skip
         given = [m.name for m in kernel.parameters]
         printed = {n: x.copy() for n, x in named.items()}

@@ -65,10 +65,12 @@ def test_attention_with_whole_blocks_is_a_pipeline(size: int, other: Any) -> Non
     "other",
     [
         {"queries": 500}, {"queries": 576, "keys": 576}, {"keys": 500}, {"keys": 576},
-        {"queries": 448, "keys": 480}, {"keys": 256}, {"size": 64}, {"values": 64}, {"size": 32, "values": 32},
+        {"queries": 448, "keys": 480}, {"keys": 256}, {"size": 64}, {"values": 64},
+        {"size": 32, "values": 32},
     ],
     ids=[
-        "ragged", "ragged step", "ragged keys", "other steps", "blocks between steps", "rows that see nothing",
+        "ragged", "ragged step", "ragged keys", "other steps", "blocks between steps",
+        "rows that see nothing",
         "size", "values", "narrow",
     ],
 )  # fmt: skip

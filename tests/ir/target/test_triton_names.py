@@ -1,4 +1,6 @@
-"""Names and boxes in printed Triton: names that Python takes, each another one, and loads that hardware can fetch."""
+"""Names and boxes in printed Triton: names that Python takes, each another one, and loads that hardware
+can fetch.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,8 @@ def test_which_loads_are_boxes(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "acc", "least"),
-    [("f8e4m3", "f32", 32), ("f8e5m2", "f32", 32), ("f16", "f32", 16), ("bf16", "f32", 16), ("f32", "f32", 16),
+    [("f8e4m3", "f32", 32), ("f8e5m2", "f32", 32), ("f16", "f32", 16), ("bf16", "f32", 16),
+    ("f32", "f32", 16),
      ("f64", "f64", 16), ("i8", "i32", 32), ("i8", "i64", None), ("i16", "i32", None), ("u8", "i32", None)],
 )  # fmt: skip
 def test_short_sums_have_no_matrix_unit(dtype: str, acc: str, least: int | None) -> None:

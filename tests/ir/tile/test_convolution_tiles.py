@@ -215,7 +215,8 @@ INPUT = {
     "nothing reaches": ((2, 4, 3, 4), (4, 9, 1, 1), {"size": (5, 7), "stride": 2}),
     "shared factor": ((2, 4, 4), (4, 10, 3), {"size": 19, "stride": 4, "dilation": 6, "padding": ((3, 4),)}),
     "leaves": ((1, 60, 2, 3), (60, 17, 3, 3), {"size": (2, 3), "padding": 1}),
-    "groups": ((1, 4, 2, 3, 2), (4, 8, 2, 3, 2), {"size": (4, 6, 4), "groups": 2, "stride": 2, "padding": ((0, 0), (1, 1), (0, 0))}),
+    "groups": ((1, 4, 2, 3, 2), (4, 8, 2, 3, 2),
+    {"size": (4, 6, 4), "groups": 2, "stride": 2, "padding": ((0, 0), (1, 1), (0, 0))}),
     "images": ((32, 2, 2, 3), (2, 16, 3, 3), {"size": (2, 3), "padding": 1}),
 }  # fmt: skip
 

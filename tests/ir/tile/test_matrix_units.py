@@ -1,4 +1,6 @@
-"""Matrix registers (AMX): bytes are exact, bf16 has the bits of the instruction, vectors have the same bits."""
+"""Matrix registers (AMX): bytes are exact, bf16 has the bits of the instruction, vectors have the same
+bits.
+"""
 
 from __future__ import annotations
 
@@ -121,9 +123,12 @@ def edges() -> list[Any]:
 
 
 BF16 = {
-    "usual": lambda: pairs(117, 137, (117, 137), (117, 140)), "wide": lambda: pairs(1, 254, (1, 254), (1, 254)),
-    "subnormal factors": lambda: pairs(0, 3, (100, 140), (0, 3)), "tiny products": lambda: pairs(58, 66, (58, 66), (0, 8)),
-    "all bits": lambda: pairs(0, 256, (0, 256), (0, 256)), "infinities": lambda: pairs(253, 256, (0, 130), (0, 256)),
+    "usual": lambda: pairs(117, 137, (117, 137), (117, 140)),
+    "wide": lambda: pairs(1, 254, (1, 254), (1, 254)),
+    "subnormal factors": lambda: pairs(0, 3, (100, 140), (0, 3)),
+    "tiny products": lambda: pairs(58, 66, (58, 66), (0, 8)),
+    "all bits": lambda: pairs(0, 256, (0, 256), (0, 256)),
+    "infinities": lambda: pairs(253, 256, (0, 130), (0, 256)),
     "edges": edges,
 }  # fmt: skip
 
@@ -202,7 +207,8 @@ def test_the_rows_of_the_table_are_used_only_by_machines_that_have_them() -> Non
 
 
 WORDS = {
-    "rows": (i8, (12, 37), 0), "columns": (u8, (3, 128), 1), "short": (i8, (5, 20), 1), "pairs": (bf16, (4, 16), 0),
+    "rows": (i8, (12, 37), 0), "columns": (u8, (3, 128), 1), "short": (i8, (5, 20), 1),
+    "pairs": (bf16, (4, 16), 0),
     "pairs along": (bf16, (2, 64), 1), "one": (bf16, (2, 1), 0), "one of bytes": (i8, (1, 4), 1),
 }  # fmt: skip
 
@@ -235,9 +241,12 @@ def test_words_are_neighbours() -> None:
     (lambda b: b.words(b.full(f32, (4, 4), 0), 0), r"words: f32\[4,4\] is no matrix of i8, u8, bf16"),
     (lambda b: b.words(b.full(i8, (6, 4), 0), 0), r"words: axis 0 of i8\[6,4\] is cut in 4 parts of a word"),
     (lambda b: b.dot_words(*(b.full(i32, (4, 4), 0),) * 3, i8, bf16), "there are no words of i8 and bf16"),
-    (lambda b: b.dot_words(*(b.full(i32, (4, 4), 0),) * 3, bf16, bf16), "products of bf16 and bf16 do not add up in i32"),
-    (lambda b: b.dot_words(*(b.full(i32, (4, n), 0) for n in (4, 5, 4)), i8, i8), r"are not \(m, k\), \(k, n\) and \(m, n\)"),
-    (lambda b: b.dot_words(*(b.full(d, (4, 4), 0) for d in (i8, i32, i32)), i8, i8), "words are i32, got i8 and i32"),
+    (lambda b: b.dot_words(*(b.full(i32, (4, 4), 0),) * 3, bf16, bf16),
+    "products of bf16 and bf16 do not add up in i32"),
+    (lambda b: b.dot_words(*(b.full(i32, (4, n), 0) for n in (4, 5, 4)), i8, i8),
+    r"are not \(m, k\), \(k, n\) and \(m, n\)"),
+    (lambda b: b.dot_words(*(b.full(d, (4, 4), 0) for d in (i8, i32, i32)), i8, i8),
+    "words are i32, got i8 and i32"),
 ], ids=["dtype", "cut", "mixed", "sum", "shapes", "words"])  # fmt: skip
 def test_words_are_refused(make: Callable[[Builder], Any], message: str) -> None:
     with pytest.raises(VerifyError, match=message):
@@ -312,7 +321,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "shared weights": (multiply, (numbers(i8, 3, 20, 64), numbers(i8, 64, 64))),
     "four bits": (multiply, (numbers(i8, 32, 80), RNG.integers(-8, 8, (80, 48)).astype(ml_dtypes.int4))),
     "a part": (lambda a, b: multiply(a[2:, 3:70], b[1:68]), (numbers(i8, 40, 100), numbers(i8, 80, 40))),
-    "a broadcast": (lambda a, b: multiply(op.broadcast_to(a, (20, 64)), b), (numbers(i8, 20, 1), numbers(i8, 64, 33))),
+    "a broadcast": (lambda a, b: multiply(op.broadcast_to(a, (20, 64)), b),
+    (numbers(i8, 20, 1), numbers(i8, 64, 33))),
 }  # fmt: skip
 
 
@@ -407,10 +417,14 @@ def test_a_nest_in_matrix_registers_runs_without_them(monkeypatch: pytest.Monkey
 
 
 WRONG = {
-    "f32": ("32, n:32, m:32, k:64, unroll m:16", "matrix registers multiply bytes, or bf16 in any order; use unroll m:1"),
-    "k": ("32, n:32, m:32, k:32, unroll m:16", "a matrix register holds 64 k; end the loops over k with k:64"),
-    "many": ("64, n:64, m:64, k:64, unroll m:16", "there are 8 matrix registers; use smaller blocks of m and n"),
-    "left": ("32, n:32, m:32, k:64, unroll m:16", "matrix registers read packed factors; stage left and right"),
+    "f32": ("32, n:32, m:32, k:64, unroll m:16",
+    "matrix registers multiply bytes, or bf16 in any order; use unroll m:1"),
+    "k": ("32, n:32, m:32, k:32, unroll m:16",
+    "a matrix register holds 64 k; end the loops over k with k:64"),
+    "many": ("64, n:64, m:64, k:64, unroll m:16",
+    "there are 8 matrix registers; use smaller blocks of m and n"),
+    "left": ("32, n:32, m:32, k:64, unroll m:16",
+    "matrix registers read packed factors; stage left and right"),
 }  # fmt: skip
 
 

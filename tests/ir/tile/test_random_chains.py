@@ -1,4 +1,6 @@
-"""Random chains of views, of what follows products and of shared memory are what NumPy says (tools/fuzz_views.py)."""
+"""Random chains of views, of what follows products and of shared memory are what NumPy says
+(tools/fuzz_views.py).
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,8 @@ def halves(x: KTile["N", f16]):
     return y
 
 
-@pytest.mark.parametrize(("f", "dtype", "what"), [(products, np.float32, "mul of f32"), (halves, np.float16, "add of f16")])  # fmt: skip
+@pytest.mark.parametrize(("f", "dtype", "what"),
+    [(products, np.float32, "mul of f32"), (halves, np.float16, "add of f16")])  # fmt: skip
 def test_what_has_no_atomic_is_refused_on_a_gpu(f, dtype, what):
     with (
         ts.numerics("fast"),

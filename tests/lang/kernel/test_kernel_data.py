@@ -264,7 +264,8 @@ def _exclusive(x: KTile["N", f32], p: KTile["N", i64]):
 
 
 REFUSED = [
-    (_indexed, "store: x is written at places that are data; say distinct=True if no two of them are equal, or add up "
+    (_indexed, "store: x is written at places that are data; say distinct=True if no two of them are equal, "
+               "or add up "
      "with tile.accumulate"),
     (_unrolled, "a loop that is written out is not left by data; use tile.range"),
     (_loop_return, "return stands outside of loops that run; leave a loop by break, and return after it"),

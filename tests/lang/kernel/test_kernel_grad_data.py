@@ -1,4 +1,6 @@
-"""Derivatives of kernels that data steer: gathers, scatters, accumulation, scans, scratch, loops that data end."""
+"""Derivatives of kernels that data steer: gathers, scatters, accumulation, scans, scratch, loops that
+data end.
+"""
 
 from __future__ import annotations
 
@@ -324,7 +326,8 @@ def losses(f, args, argnums, kwargs):
     return loss
 
 
-_DEEP = ("min", "boxes", "edge", "columns", "pairs", "grouped", "spread", "split_k", "folded", "powers", "until", "triangle", "bags")  # fmt: skip
+_DEEP = ("min", "boxes", "edge", "columns", "pairs", "grouped", "spread", "split_k", "folded", "powers",
+    "until", "triangle", "bags")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,8 @@ def test_the_gradient_is_the_slope(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["picked", "recurrence", *(pytest.param(n, marks=pytest.mark.deep) for n in ("csr", "ragged", "newton"))]
+    "name", ["picked", "recurrence",
+    *(pytest.param(n, marks=pytest.mark.deep) for n in ("csr", "ragged", "newton"))]
 )  # fmt: skip
 def test_machine_code_has_the_bits_of_the_interpreter(name):
     f, args, argnums, kwargs = CASES[name]
@@ -453,7 +457,8 @@ def handed_on_by_data(x: KTile["N"], n: KTile[()]):
 @pytest.mark.parametrize(
     ("f", "args", "what", "line"),
     [
-        (handed_on_by_data, (data(9), np.array(3)), "scratch that one turn of a loop that data end hands to the next", "tile.store(s, tile.sin"),
+        (handed_on_by_data, (data(9), np.array(3)),
+        "scratch that one turn of a loop that data end hands to the next", "tile.store(s, tile.sin"),
     ],
     ids=["scratch"],
 )  # fmt: skip

@@ -46,7 +46,8 @@ def same(want, got):
 @kernel.autotune(space=dict(BM=[64,128], BN=[64,96,128], BD=[64,128],
                             warps=[4,8], stages=[2,3], vector=[4,8]),
                  metric="latency_ms", budget_ms=180, cache="~/.sched")
-def flash_attention(q: KTile["B*H","S","D_h", bf16 @accum(f32)], cache: KVCache, *, dropout: float, causal: bool):
+def flash_attention(q: KTile["B*H","S","D_h", bf16 @accum(f32)], cache: KVCache, *, dropout: float,
+    causal: bool):
     T  = tile.context()
     Qb = tile.load(q, rows=T.m, cols=T.d, vector=T.vector, prefetch=2)
     acc = tile.zeros((T.m,T.d), f32); m = tile.full((T.m,), -INF); l = tile.zeros((T.m,), f32)

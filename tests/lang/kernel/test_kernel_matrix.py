@@ -540,7 +540,8 @@ def test_random_numbers_are_a_function_of_the_element():
 
 
 NOT_HERE = {  # structure, which tests/lang/kernel/test_kernel_language.py has
-    "alloc", "barrier", "batch_index", "context", "copy_async", "empty", "per_block", "place", "prefetch", "program", "program_of", "range",
+    "alloc", "barrier", "batch_index", "context", "copy_async", "empty", "per_block", "place", "prefetch",
+    "program", "program_of", "range",
     "range_k", "range_m", "range_n", "read", "span", "wait",
     # tests/lang/kernel/test_kernel_parts.py and, for accumulate, tests/lang/kernel/test_kernel_data.py
     "accumulate", "argsort", "bitcast", "concat", "flip", "gather", "join", "sort", "split", "stack", "topk",

@@ -1,4 +1,6 @@
-"""Parts of tiles: sorted, turned, joined, cut, taken and seen as other bits; by step, interpreter and machine code."""
+"""Parts of tiles: sorted, turned, joined, cut, taken and seen as other bits; by step, interpreter and
+machine code.
+"""
 
 from __future__ import annotations
 

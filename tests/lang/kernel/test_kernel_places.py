@@ -78,7 +78,7 @@ def summed(x: KTile["N"]):
 
 
 NO_PLACE = (
-    r"tiles that start at 4\*_q0 and at 4\*_q0 \+ 1 of an axis of N have no place together; say where it lies "
+    r"tiles that start at 4\*_q0 and at 4\*_q0 \+ 1 of an axis of N have no place together; say where it lies "  # noqa: E501
     r"by tile.place\(x, like\), drop its place by tile.place\(x, None\), or store it with at="
 )
 

@@ -163,7 +163,8 @@ def test_the_tile_shape_of_a_product_acts_or_is_refused(target):
             f((7, 9, 11)).lower(a).tile  # noqa: B018
 
 
-@pytest.mark.parametrize(("architecture", "target"), [("sm_90", "cuda"), ("gfx942", "hip"), ("gfx90a", "hip")])  # fmt: skip
+@pytest.mark.parametrize(("architecture", "target"),
+    [("sm_90", "cuda"), ("gfx942", "hip"), ("gfx90a", "hip")])  # fmt: skip
 def test_assembly_is_asked_for_the_target_of_its_architecture(architecture, target):
     lowered = KNOBS["swizzle"][1]().lower(A, A)
     with pytest.raises(ScheduleError, match=f"swizzle does nothing on {target}:"):
@@ -192,7 +193,8 @@ def test_warps_have_roles_where_triton_gives_them():
         except ScheduleError as e:
             made[arch] = e.message
     assert made["sm_90"] == (
-        "mm: specialise does nothing on cuda 90: Triton gives warps of loops roles from sm_100 on; leave it out"
+        "mm: specialise does nothing on cuda 90: Triton gives warps of loops roles from sm_100 on; leave it "
+        "out"
     )
     assert "warp_specialize=True" in made["sm_100"]
 

@@ -1,4 +1,6 @@
-"""tile.print and tile.check: the same lines by machine code, the interpreter, step by step and in programs."""
+"""tile.print and tile.check: the same lines by machine code, the interpreter, step by step and in
+programs.
+"""
 
 from contextlib import nullcontext
 

@@ -1,4 +1,6 @@
-"""Kernels of other people's habits: what NumPy says, the same bits in three ways, and no alarm of the checks."""
+"""Kernels of other people's habits: what NumPy says, the same bits in three ways, and no alarm of the
+checks.
+"""
 
 from __future__ import annotations
 

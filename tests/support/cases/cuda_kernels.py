@@ -1,7 +1,8 @@
 """Small kernels as PTX, which the driver compiles: what the tests and benchmarks of the runtime launch."""
 
 # scale: out[i] = x[i] * factor for i < n.  spin: wait so many nanoseconds, then out[0] = 1.
-# stage: out[i] = x[i], through dynamic shared memory, one block.  ranks: out[block] = its rank in its cluster.
+# stage: out[i] = x[i], through dynamic shared memory, one block.  ranks: out[block] = its rank in
+# its cluster.
 PLAIN = """
 .version 7.8
 .target sm_90

@@ -40,8 +40,10 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
         Sample((4, 3), key=np.array([2, 0, 2]), value=(3, 3), how="add"),
         Sample((2, 3), key=(..., 1), value=1.5, how="set"),
     ),
-    "take": (Sample((3, 4), np.array([2, 0]), axis=1), Sample((3,), np.array([[1], [1]])), Sample((3, 2), np.array(1))),
-    "take_along_axis": (Sample((2, 3), np.array([[2, 0], [1, 1]])), Sample((3, 2), np.array([[2, 0]]), axis=0)),
+    "take": (Sample((3, 4), np.array([2, 0]), axis=1), Sample((3,), np.array([[1], [1]])),
+    Sample((3, 2), np.array(1))),
+    "take_along_axis": (Sample((2, 3), np.array([[2, 0], [1, 1]])),
+    Sample((3, 2), np.array([[2, 0]]), axis=0)),
     "put_along_axis": (Sample((2, 3), np.array([[2], [1]]), (2, 1)),),
     "cast_like": (Sample((2, 3), (1,)), Sample((2, 3), np.array([1], np.int32))),
     # arranging, running folds, sets; a plain list of numbers is data that is never traced
@@ -64,7 +66,8 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "unique": (Sample([3, 1, 3]),), "unique_values": (Sample([0.0, -0.0, 2.0]),),
     "unique_all": (Sample([3, 1, 3]),), "unique_counts": (Sample([True, False, True]),),
     "unique_inverse": (Sample([2.5, 1.5, 2.5]),),
-    "isin": (Sample((3,), (2,)), Sample(_IDS, _LABELS), Sample(_IDS, _LABELS, invert=True), Sample((3,), (0,))),
+    "isin": (Sample((3,), (2,)), Sample(_IDS, _LABELS), Sample(_IDS, _LABELS, invert=True),
+    Sample((3,), (0,))),
     # contraction
     "einsum": (
         Sample("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), Sample("ii", (3, 3)), Sample("ij->ji", (2, 3)),
@@ -107,15 +110,19 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "smooth_l1": (*_LOSS, Sample((2, 3), (2, 3), beta=0.5), Sample((2, 3), (2, 3), beta=0.0)),
     "kl_div": (Sample((2, 3), _TARGETS), Sample((2, 3), (2, 3), log_target=True)),
     "cosine_similarity": (Sample((2, 3), (2, 3)), Sample((2, 3), (2, 3), axis=0)),
-    "cosine_embedding": (Sample((2, 3), (2, 3), _SIGNS), Sample((2, 3), (2, 3), _SIGNS, margin=0.1, reduction="none")),
+    "cosine_embedding": (Sample((2, 3), (2, 3), _SIGNS),
+    Sample((2, 3), (2, 3), _SIGNS, margin=0.1, reduction="none")),
     "margin_ranking": (Sample((2,), (2,), _SIGNS), Sample((2,), (2,), _SIGNS, margin=0.3, reduction="sum")),
-    "triplet_margin": (Sample((2, 3), (2, 3), (2, 3)), Sample((2, 3), (2, 3), (2, 3), margin=9.0, p=3.0, reduction="none")),
+    "triplet_margin": (Sample((2, 3), (2, 3), (2, 3)),
+    Sample((2, 3), (2, 3), (2, 3), margin=9.0, p=3.0, reduction="none")),
     "soft_margin": (Sample((2,), _SIGNS), Sample((2,), _SIGNS, reduction="none")),
     "hinge_embedding": (Sample((2,), _SIGNS), Sample((2,), _SIGNS, margin=2.0, reduction="none")),
     "multi_margin": (Sample((2, 3), _LABELS), Sample((2, 3), _LABELS, p=2, margin=0.5, reduction="none")),
-    "poisson_nll": (Sample((2, 3), _TARGETS), Sample(np.array([0.2, 0.9]), np.array([1.0, 2.0]), log_input=False)),
+    "poisson_nll": (Sample((2, 3), _TARGETS),
+    Sample(np.array([0.2, 0.9]), np.array([1.0, 2.0]), log_input=False)),
     "gaussian_nll": (
-        Sample((2, 3), (2, 3), _TARGETS + 0.5), Sample((2,), (2,), np.array([0.5, 2.0]), full=True, reduction="sum"),
+        Sample((2, 3), (2, 3), _TARGETS + 0.5),
+        Sample((2,), (2,), np.array([0.5, 2.0]), full=True, reduction="sum"),
     ),
     "ctc_loss": (
         Sample((2, 5, 4), np.array([[1, 1], [2, 3]])),
@@ -157,7 +164,8 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     "fold_in": (Sample(_KEY, 3),),
     "bits": (Sample(_KEY, (2, 3)), Sample(_KEY, (0,)), Sample(_KEY, (4,), dtype=ts.u8)),
     "uniform": (Sample(_KEY, (2, 3), dtype=ts.f64), Sample(_KEY, (3,), (3,), 4.0), Sample(_KEY, (0,))),
-    "normal": (Sample(_KEY, (2, 3), dtype=ts.f64), Sample(_KEY, (3,), (3,), (3,), dtype=ts.f64), Sample(_KEY, ())),
+    "normal": (Sample(_KEY, (2, 3), dtype=ts.f64), Sample(_KEY, (3,), (3,), (3,), dtype=ts.f64),
+    Sample(_KEY, ())),
     "truncated_normal": (Sample(_KEY, (3,), 2.5, dtype=ts.f64),),
     "exponential": (Sample(_KEY, (3,), (3,), dtype=ts.f64),),
     "laplace": (Sample(_KEY, (3,), (3,), (3,), dtype=ts.f64),),
@@ -201,7 +209,8 @@ def _step(i: Any, x: Any) -> Any:
 
 SAMPLES |= {
     "bitcast": (
-        Sample(np.array([0x3F800000, 0, 7], np.uint32), dtype="i32"), Sample(np.array([[1, -1]], np.int64), dtype="u64"),
+        Sample(np.array([0x3F800000, 0, 7], np.uint32), dtype="i32"),
+        Sample(np.array([[1, -1]], np.int64), dtype="u64"),
     ),
     "cond": (
         Sample(np.array(True), _double, _squared, (3,)), Sample(np.array(False), _double, _squared, (3,)),
@@ -256,9 +265,12 @@ SAMPLES |= {
     ),
     "interpolate": (Sample((1, 2, 4), scale=2.0),),
     "grid_sample": (
-        Sample((2, 1, 3, 4), (2, 2, 2, 2)), Sample((1, 2, 4), (1, 3, 1), padding="border", align_corners=True),
-        Sample((1, 1, 4, 3), (1, 2, 1, 2), mode="cubic", padding="reflection"), Sample((1, 1, 4), (1, 2, 1), mode="nearest"),
+        Sample((2, 1, 3, 4), (2, 2, 2, 2)),
+        Sample((1, 2, 4), (1, 3, 1), padding="border", align_corners=True),
+        Sample((1, 1, 4, 3), (1, 2, 1, 2), mode="cubic", padding="reflection"),
+        Sample((1, 1, 4), (1, 2, 1), mode="nearest"),
     ),
-    "affine_grid": (Sample((2, 2, 3), shape=(2, 1, 3, 4)), Sample((1, 1, 2), shape=(1, 2, 5), align_corners=True)),
+    "affine_grid": (Sample((2, 2, 3), shape=(2, 1, 3, 4)),
+    Sample((1, 1, 2), shape=(1, 2, 5), align_corners=True)),
 }  # fmt: skip
 DOMAINS |= {"lp_pool": (0.5, 2.0)}

@@ -1,4 +1,6 @@
-"""Small model files for tests: a writer of GGUF, with nothing checked, so that tests can write what is wrong."""
+"""Small model files for tests: a writer of GGUF, with nothing checked, so that tests can write what is
+wrong.
+"""
 
 import json
 import struct
@@ -75,7 +77,8 @@ def safetensors(tensors, metadata=None):
 
 
 CONFIG = {
-    "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2,
     "intermediate_size": 64, "vocab_size": 256, "max_position_embeddings": 300, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "tie_word_embeddings": False,
 }  # fmt: skip
@@ -122,7 +125,8 @@ def byte_tokenizer(size=256):
     return {
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": names[:size],
         "tokenizer.ggml.merges": [], "tokenizer.ggml.eos_token_id": 0,
-        "tokenizer.chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
+        "tokenizer.chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor "
+                                   "%}assistant:",
     }  # fmt: skip
 
 
@@ -140,12 +144,15 @@ def llama_gguf(seed=0, config=CONFIG, quantise=None, weights=None, metadata=()):
     kind = config["model_type"]
     found = {
         "general.architecture": kind, f"{kind}.block_count": config["num_hidden_layers"],
-        f"{kind}.context_length": config["max_position_embeddings"], f"{kind}.embedding_length": config["hidden_size"],
-        f"{kind}.feed_forward_length": config["intermediate_size"], f"{kind}.rope.freq_base": config["rope_theta"],
+        f"{kind}.context_length": config["max_position_embeddings"],
+        f"{kind}.embedding_length": config["hidden_size"],
+        f"{kind}.feed_forward_length": config["intermediate_size"],
+        f"{kind}.rope.freq_base": config["rope_theta"],
         f"{kind}.attention.head_count": config["num_attention_heads"],
         f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
         f"{kind}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
-        f"{kind}.attention.key_length": config.get("head_dim", config["hidden_size"] // config["num_attention_heads"]),
+        f"{kind}.attention.key_length": config.get("head_dim",
+        config["hidden_size"] // config["num_attention_heads"]),
     } | byte_tokenizer() | dict(metadata)  # fmt: skip
     tensors = {}
     for name, t in (weights or llama_weights(seed, config)).items():

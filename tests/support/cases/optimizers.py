@@ -36,7 +36,8 @@ def sgd(r: Any) -> tuple[Any, Any, Any]:
 
 
 def adam(r: Any) -> tuple[Any, Any, Any]:
-    lr, b1, b2, eps, wd, top = some(r, 0.01, 0.2), some(r, 0.5, 0.95), some(r, 0.8, 0.999), 1e-6, maybe(r, 0.1), bool(r.integers(2))  # fmt: skip
+    lr, b1, b2, eps, wd, top = some(r, 0.01, 0.2), some(r, 0.5, 0.95), some(r, 0.8, 0.999), 1e-6, maybe(r,
+        0.1), bool(r.integers(2))  # fmt: skip
     theirs = {"lr": lr, "betas": (b1, b2), "eps": eps, "weight_decay": wd, "amsgrad": top}
     if r.integers(2):
         return O.adam(lr, b1, b2, eps, l2=wd, amsgrad=top), "Adam", theirs
@@ -45,36 +46,42 @@ def adam(r: Any) -> tuple[Any, Any, Any]:
 
 def adamax(r: Any) -> tuple[Any, Any, Any]:
     lr, wd = some(r, 0.01, 0.2), maybe(r, 0.1)
-    return O.adamax(lr, 0.8, 0.95, 1e-6, wd), "Adamax", {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd}  # fmt: skip
+    return O.adamax(lr, 0.8, 0.95, 1e-6, wd), "Adamax", {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6,
+        "weight_decay": wd}  # fmt: skip
 
 
 def nadam(r: Any) -> tuple[Any, Any, Any]:
     lr, wd, apart = some(r, 0.01, 0.2), maybe(r, 0.1), bool(r.integers(2))
     ours = O.nadam(lr, 0.8, 0.95, 1e-6, **{"decay" if apart else "l2": wd}, momentum_decay=0.01)
-    return ours, "NAdam", {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd, "momentum_decay": 0.01, "decoupled_weight_decay": apart}  # fmt: skip
+    return ours, "NAdam", {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd,
+        "momentum_decay": 0.01, "decoupled_weight_decay": apart}  # fmt: skip
 
 
 def radam(r: Any) -> tuple[Any, Any, Any]:
     lr, wd, apart = some(r, 0.01, 0.2), maybe(r, 0.1), bool(r.integers(2))
     ours = O.radam(lr, 0.8, 0.95, 1e-6, **{"decay" if apart else "l2": wd})
-    return ours, "RAdam", {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd, "decoupled_weight_decay": apart}  # fmt: skip
+    return ours, "RAdam", {"lr": lr, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": wd,
+        "decoupled_weight_decay": apart}  # fmt: skip
 
 
 def rmsprop(r: Any) -> tuple[Any, Any, Any]:
     lr, m, wd, centered = some(r, 0.01, 0.1), maybe(r, 0.7), maybe(r, 0.1), bool(r.integers(2))
     ours = O.rmsprop(lr, 0.9, 1e-4, momentum=m, centered=centered, l2=wd)
-    return ours, "RMSprop", {"lr": lr, "alpha": 0.9, "eps": 1e-4, "momentum": m, "centered": centered, "weight_decay": wd}  # fmt: skip
+    return ours, "RMSprop", {"lr": lr, "alpha": 0.9, "eps": 1e-4, "momentum": m, "centered": centered,
+        "weight_decay": wd}  # fmt: skip
 
 
 def adagrad(r: Any) -> tuple[Any, Any, Any]:
     lr, slower, wd, first = some(r, 0.01, 0.2), maybe(r, 0.1), maybe(r, 0.1), maybe(r, 0.2)
     ours = O.adagrad(lr, 1e-6, lr_decay=slower, l2=wd, initial=first)
-    return ours, "Adagrad", {"lr": lr, "lr_decay": slower, "eps": 1e-6, "weight_decay": wd, "initial_accumulator_value": first}  # fmt: skip
+    return ours, "Adagrad", {"lr": lr, "lr_decay": slower, "eps": 1e-6, "weight_decay": wd,
+        "initial_accumulator_value": first}  # fmt: skip
 
 
 def adadelta(r: Any) -> tuple[Any, Any, Any]:
     lr, wd = some(r, 0.5, 1.0), maybe(r, 0.1)
-    return O.adadelta(lr, 0.85, 1e-4, wd), "Adadelta", {"lr": lr, "rho": 0.85, "eps": 1e-4, "weight_decay": wd}  # fmt: skip
+    return O.adadelta(lr, 0.85, 1e-4, wd), "Adadelta", {"lr": lr, "rho": 0.85, "eps": 1e-4,
+        "weight_decay": wd}  # fmt: skip
 
 
 def adafactor(r: Any) -> tuple[Any, Any, Any]:
@@ -82,7 +89,8 @@ def adafactor(r: Any) -> tuple[Any, Any, Any]:
     return O.adafactor(lr, decay=wd), "Adafactor", {"lr": lr, "weight_decay": wd}
 
 
-OPTIMIZERS = {f.__name__: f for f in (sgd, adam, adamax, nadam, radam, rmsprop, adagrad, adadelta, adafactor)}  # fmt: skip
+OPTIMIZERS = {f.__name__: f
+    for f in (sgd, adam, adamax, nadam, radam, rmsprop, adagrad, adadelta, adafactor)}  # fmt: skip
 
 
 def course(name: str, seed: int, count: int) -> tuple[Any, str, Any, list[Any], list[list[Any]]]:

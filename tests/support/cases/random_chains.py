@@ -349,7 +349,8 @@ def _sharing(r: random.Random) -> Chain:
             y = _INPLACE[name](y) * 0.5
         return y + op.sum(first) if keeps else y
 
-    return Chain(f"{rows, columns}: {names}{' and the first' if keeps else ''}", (x,), f, by_references(f))  # fmt: skip
+    return Chain(f"{rows, columns}: {names}{' and the first' if keeps else ''}", (x,), f,
+        by_references(f))  # fmt: skip
 
 
 KINDS: dict[str, Callable[[random.Random], Chain]] = {

@@ -1,4 +1,6 @@
-"""Random kernels in which data decide: bounds of loops, early exits, places, sums into memory, orders of elements."""
+"""Random kernels in which data decide: bounds of loops, early exits, places, sums into memory, orders of
+elements.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ def ragged_of(rng: random.Random, hostile: bool = False) -> Case:
     form = rng.choice(["range", "steps", "blocks", "while", "leave", "skip"])
     lines += {
         "range": ["for j in range(first, last):", "    total = total + x[j]", "    count += 1"],
-        "steps": [f"for j in tile.range(0, last, {b}):", "    total = tile.maximum(total, x[j])", "    count += j"],
+        "steps": [f"for j in tile.range(0, last, {b}):", "    total = tile.maximum(total, x[j])",
+        "    count += j"],
         "blocks": [f"for nb in tile.range_n(x.shape, {b}, start=first, stop=last):",
                    "    t = tile.load(x, nb)", "    low = tile.minimum(low, tile.min(t))",
                    "    count += 1"],

@@ -1,7 +1,9 @@
-"""Random expressions of operators over every constructor and combinator, beside the same with NumPy and SciPy.
+"""Random expressions of operators over every constructor and combinator, beside the same with NumPy and
+SciPy.
 
-A row of the table writes one constructor twice, as text: for operators and for matrices.  `{0}`, `{1}` ... are tensors of
-the expression, `{A}`, `{B}` ... its parts.  An expression is drawn with the shapes that are asked for, so every part fits.
+A row of the table writes one constructor twice, as text: for operators and for matrices.  `{0}`, `{1}` ...
+are tensors of the expression, `{A}`, `{B}` ... its parts.  An expression is drawn with the shapes that are
+asked for, so every part fits.
 """
 
 from __future__ import annotations
@@ -198,7 +200,8 @@ def _root(m: Array) -> Array:
 
 
 MATRICES = {
-    "np": np, "sl": scipy.linalg, "sf": scipy.fft, "kron": np.kron, "inv": np.linalg.inv, "toeplitz": _toeplitz,
+    "np": np, "sl": scipy.linalg, "sf": scipy.fft, "kron": np.kron, "inv": np.linalg.inv,
+    "toeplitz": _toeplitz,
     "periodic": _periodic, "convolution": _convolution, "laplacian": _laplacian, "projector": _projector,
     "signm": _signm, "of_values": _of_values, "log": _log, "root": _root, "pinv": np.linalg.pinv,
     "H": lambda a: a.conj().T, "I": np.eye, "block_diag": scipy.linalg.block_diag, "columns": _columns,
@@ -322,17 +325,21 @@ ROWS: dict[str, Row] = {
         arrays=lambda d, m, n: (d.array(n, n),),
     ),
     "positive": Row(
-        "op.dense({0} @ op.conj({0}).T + 0.5 * np.eye({n}), flags=('positive',))", "{0} @ H({0}) + 0.5 * I({n})", _square,
+        "op.dense({0} @ op.conj({0}).T + 0.5 * np.eye({n}), flags=('positive',))",
+        "{0} @ H({0}) + 0.5 * I({n})", _square,
         arrays=lambda d, m, n: (d.array(n, n) / n**0.5,),
     ),
     "diag": Row("op.diag({0})", "np.diag({0})", _square, lambda d, m, n: (d.array(n) + 2,)),
     "tridiagonal": Row(
-        "op.tridiagonal({0}, {1}, {2})", "np.diag({0}, -1) + np.diag({1}) + np.diag({2}, 1)", _square_at_least(2),
+        "op.tridiagonal({0}, {1}, {2})", "np.diag({0}, -1) + np.diag({1}) + np.diag({2}, 1)",
+        _square_at_least(2),
         lambda d, m, n: (d.array(n - 1), d.array(n) + 4, d.array(n - 1)),
     ),
-    "lower": Row("op.triangular({0})", "np.tril({0})", _square, lambda d, m, n: (d.array(n, n) + 2 * np.eye(n),)),
+    "lower": Row("op.triangular({0})", "np.tril({0})", _square, lambda d, m,
+    n: (d.array(n, n) + 2 * np.eye(n),)),
     "upper": Row(
-        "op.triangular({0}, lower=False)", "np.triu({0})", _square, lambda d, m, n: (d.array(n, n) + 2 * np.eye(n),)
+        "op.triangular({0}, lower=False)", "np.triu({0})", _square, lambda d, m,
+        n: (d.array(n, n) + 2 * np.eye(n),)
     ),
     "unit": Row(
         "op.triangular({0}, unit_diagonal=True)", "np.tril({0}, -1) + I({n})", _square,
@@ -357,13 +364,16 @@ ROWS: dict[str, Row] = {
     ),
     "low_rank of one": Row("op.low_rank({0})", "{0} @ H({0})", _square, lambda d, m, n: (d.array(n, 1),)),
     "fft": Row("op.fft({n}, dtype=dtype)", "sf.fft(I({n}), axis=0)", _square, complex=True),
-    "ifft": Row("op.ifft({n}, 'ortho', dtype)", "sf.ifft(I({n}), axis=0, norm='ortho')", _square, complex=True),
+    "ifft": Row("op.ifft({n}, 'ortho', dtype)", "sf.ifft(I({n}), axis=0, norm='ortho')", _square,
+    complex=True),
     "fft of a grid": Row(
-        "op.fft({sizes}, dtype=dtype)", "columns(lambda e: sf.fftn(e.reshape({sizes})), {n})", _square, static=_sizes,
+        "op.fft({sizes}, dtype=dtype)", "columns(lambda e: sf.fftn(e.reshape({sizes})), {n})", _square,
+        static=_sizes,
         complex=True,
     ),
     "dct": Row(
-        "op.dct({n}, {kind}, 'ortho', dtype)", "sf.dct(I({n}), {kind}, axis=0, norm='ortho')", _square_at_least(2),
+        "op.dct({n}, {kind}, 'ortho', dtype)", "sf.dct(I({n}), {kind}, axis=0, norm='ortho')",
+        _square_at_least(2),
         static=lambda d, m, n: {"kind": d.rng.randint(1, 4)},
     ),
     "idct": Row("op.idct({n}, dtype=dtype)", "sf.idct(I({n}), axis=0)", _square),
@@ -394,24 +404,29 @@ ROWS: dict[str, Row] = {
     "toeplitz": Row(
         "op.toeplitz({0}, {1})", "toeplitz({0}, {1})", arrays=lambda d, m, n: (d.array(m), d.array(n))
     ),
-    "toeplitz of one": Row("op.toeplitz({0})", "toeplitz({0}, {0}.conj())", _square, lambda d, m, n: (d.array(n),)),
+    "toeplitz of one": Row("op.toeplitz({0})", "toeplitz({0}, {0}.conj())", _square, lambda d, m,
+    n: (d.array(n),)),
     "circulant": Row("op.circulant({0})", "sl.circulant({0})", _square, lambda d, m, n: (d.array(n),)),
     "sparse": Row(
         "op.sparse(({0}, {cols}, {starts}), shape=({m}, {n}))",
-        "(lambda out: [out.__setitem__((i, j), v) for i, j, v in zip({rows}, {cols}, {0})] and out)(np.zeros(({m}, {n}), {0}.dtype))",
+        "(lambda out: [out.__setitem__((i, j), v) for i, j, v in zip({rows}, {cols}, {0})] and "
+        "out)(np.zeros(({m}, {n}), {0}.dtype))",
         arrays=lambda d, m, n: (), static=_pattern,
     ),
     "stencil": Row(
-        "{0} * op.stencil({{-1: 1.0, 0: -2.0, 1: 1.0}}, {n}, {boundary!r}, dtype)", "{0} * laplacian({n}, {boundary!r})",
+        "{0} * op.stencil({{-1: 1.0, 0: -2.0, 1: 1.0}}, {n}, {boundary!r}, dtype)",
+        "{0} * laplacian({n}, {boundary!r})",
         _square_at_least(2), lambda d, m, n: (d.array(),), static=_boundary,
     ),
     "laplacian": Row(
-        "op.laplacian({n}, boundary={boundary!r}, dtype=dtype)", "laplacian({n}, {boundary!r})", _square_at_least(2),
+        "op.laplacian({n}, boundary={boundary!r}, dtype=dtype)", "laplacian({n}, {boundary!r})",
+        _square_at_least(2),
         static=_boundary,
     ),
     "differences": Row(
         "op.divergence({n}, dtype=dtype) @ op.diag({0}) @ op.gradient({n}, dtype=dtype)",
-        "-np.diff(I({n} + 2), axis=0)[:, 1:-1].T @ np.diag({0}) @ np.diff(I({n} + 2), axis=0)[:, 1:-1]", _square,
+        "-np.diff(I({n} + 2), axis=0)[:, 1:-1].T @ np.diag({0}) @ np.diff(I({n} + 2), axis=0)[:, 1:-1]",
+        _square,
         lambda d, m, n: (d.array(n + 1),),
     ),
     "from_matvec": Row(
@@ -423,18 +438,21 @@ ROWS: dict[str, Row] = {
         arrays=lambda d, m, n: (d.array(m, n),),
     ),
     "jacobian": Row(
-        "(lambda w, v: op.jacobian(lambda u: op.sin(w @ u), v))({0}, {1})", "np.cos({0} @ {1})[:, None] * {0}",
+        "(lambda w, v: op.jacobian(lambda u: op.sin(w @ u), v))({0}, {1})",
+        "np.cos({0} @ {1})[:, None] * {0}",
         arrays=lambda d, m, n: (d.array(m, n), d.array(n) / 3),
     ),
     "hessian": Row(
         "(lambda w, v: op.hessian(lambda u: op.sum(op.sin(w @ u)), v))({0}, {1})",
-        "-({0}.T * np.sin({0} @ {1})) @ {0}", _square, lambda d, m, n: (d.array(2, n), d.array(n) / 3), real=True,
+        "-({0}.T * np.sin({0} @ {1})) @ {0}", _square, lambda d, m, n: (d.array(2, n), d.array(n) / 3),
+        real=True,
     ),
     # Combinators
     "plus": Row("({A} + {B})", "({A} + {B})", parts=_two),
     "minus": Row("({A} - {B})", "({A} - {B})", parts=_two),
     "and a multiple of the identity": Row(
-        "({A} + {0} * op.eye({n}, dtype))", "({A} + {0} * I({n}))", _square, lambda d, m, n: (d.real(),), _like
+        "({A} + {0} * op.eye({n}, dtype))", "({A} + {0} * I({n}))", _square, lambda d, m, n: (d.real(),),
+        _like
     ),
     "with a matrix": Row("({A} + {0})", "({A} + {0})", arrays=lambda d, m, n: (d.array(m, n),), parts=_like),
     "scale": Row(
@@ -458,7 +476,8 @@ ROWS: dict[str, Row] = {
     "transpose": Row("{A}.T", "({A}).T", parts=lambda d, m, n: ((n, m),)),
     "conj": Row("{A}.conj()", "({A}).conj()", parts=_like),
     "power": Row(
-        "({A} ** {k})", "power({A}, {k})", _square, parts=_like, static=lambda d, m, n: {"k": d.rng.choice((0, 2, 3))}
+        "({A} ** {k})", "power({A}, {k})", _square, parts=_like, static=lambda d, m,
+        n: {"k": d.rng.choice((0, 2, 3))}
     ),
     "negative power": Row("({A} ** -2)", "inv({A} @ {A})", _square, parts=_like, asks=_regular),
     "kronecker": Row("op.kronecker({A}, {B})", "kron({A}, {B})", parts=_cut),
@@ -475,21 +494,26 @@ ROWS: dict[str, Row] = {
     ),
     "blocks with a hole": Row(
         "op.block([[{A}, None], [{B}, {C}]])",
-        "(lambda a, b, c: np.block([[a, np.zeros((len(a), c.shape[1]))], [b, c]]))({A}, {B}, {C})", _at_least(2),
+        "(lambda a, b, c: np.block([[a, np.zeros((len(a), c.shape[1]))], [b, c]]))({A}, {B}, {C})",
+        _at_least(2),
         parts=lambda d, m, n: ((1, 1), (m - 1, 1), (m - 1, n - 1)),
     ),
     "inverse": Row("op.inverse({A})", "inv({A})", _square, parts=_like, asks=_regular),
-    "pseudoinverse": Row("op.pseudoinverse({A})", "pinv({A})", parts=lambda d, m, n: ((n, m),), asks=_full_rank),
+    "pseudoinverse": Row("op.pseudoinverse({A})", "pinv({A})", parts=lambda d, m, n: ((n, m),),
+    asks=_full_rank),
     "resolvent": Row(
-        "op.resolvent({A}, {0})", "inv({0} * I({n}) - {A})", _square, lambda d, m, n: (np.asarray(9.0),), _like, asks=_small
+        "op.resolvent({A}, {0})", "inv({0} * I({n}) - {A})", _square, lambda d, m, n: (np.asarray(9.0),),
+        _like, asks=_small
     ),
     "expm": Row("op.expm({A})", "sl.expm({A})", _square, parts=_like, asks=_small),
     "logm": Row("op.logm({A})", "log({A})", _square, parts=_like, asks=_on_the_right),
     "sqrtm": Row("op.sqrtm({A})", "root({A})", _square, parts=_like, asks=_on_the_right),
     "sign": Row("op.sign({A})", "signm({A})", _square, parts=_like, asks=_split),
-    "function": Row("op.function(op.sym({A}), op.sin)", "of_values(np.sin, {A})", _square, parts=_like, asks=_small),
+    "function": Row("op.function(op.sym({A}), op.sin)", "of_values(np.sin, {A})", _square, parts=_like,
+    asks=_small),
     "exponential and back": Row(
-        "(lambda a: op.expm(a) @ op.expm(-a))({A})", "(lambda a: sl.expm(a) @ sl.expm(-a))({A})", _square, parts=_like, asks=_small
+        "(lambda a: op.expm(a) @ op.expm(-a))({A})", "(lambda a: sl.expm(a) @ sl.expm(-a))({A})", _square,
+        parts=_like, asks=_small
     ),
     "commutator": Row("op.commutator({A}, {B})", "({A} @ {B} - {B} @ {A})", _square, parts=_two),
     "anticommutator": Row("op.anticommutator({A}, {B})", "({A} @ {B} + {B} @ {A})", _square, parts=_two),
@@ -498,7 +522,8 @@ ROWS: dict[str, Row] = {
     "slice": Row("{A}[1:, ::2]", "({A})[1:, ::2]", parts=lambda d, m, n: ((m + 1, 2 * n - 1),)),
     "simplified": Row("ts.simplify({A})", "{A}", parts=_like),
     "filtered": Row(
-        "op.spectral(op.sym({A})).filter(op.cos).reconstruct()", "of_values(np.cos, {A})", _square, parts=_like, asks=_small
+        "op.spectral(op.sym({A})).filter(op.cos).reconstruct()", "of_values(np.cos, {A})", _square,
+        parts=_like, asks=_small
     ),
 }  # fmt: skip
 

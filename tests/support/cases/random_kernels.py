@@ -51,7 +51,7 @@ class Case:
         """The kernel as Python."""
         m, n, k = self.blocks
         inner = "\n".join(f"    {x}" for x in self.body())
-        return f"@kernel.schedule(block({m}, {n}).k({k}))\ndef {name}({', '.join(self.parameters)}):\n{inner}\n"
+        return f"@kernel.schedule(block({m}, {n}).k({k}))\ndef {name}({', '.join(self.parameters)}):\n{inner}\n"  # noqa: E501
 
     def test(self) -> str:
         """The kernel as a test of its own."""
@@ -447,7 +447,8 @@ def boxes_of(rng: random.Random) -> Case:
     h, w = rng.choice(BLOCKS), rng.choice(BLOCKS)
     m = Maker(rng, {"m": h, "n": w}, dtype)
     m.lines.append(
-        f"i, j = tile.program((x.shape[0] + {h - 1}) // {h}) * {h}, tile.program((x.shape[1] + {w - 1}) // {w}) * {w}"
+        f"i, j = tile.program((x.shape[0] + {h - 1}) // {h}) * {h}, tile.program((x.shape[1] + {w - 1}) // "
+        f"{w}) * {w}"
     )
     here = m.put(f"tile.load(x, at=(i, j), shape=({h}, {w}))", "mn", _kind(dtype))
     for _ in range(rng.randrange(1, 3)):

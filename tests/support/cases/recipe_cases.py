@@ -1,4 +1,6 @@
-"""One call of the main jitted function of every recipe, on small data: what tests run eager, jitted and elsewhere."""
+"""One call of the main jitted function of every recipe, on small data: what tests run eager, jitted and
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -678,7 +678,8 @@ def buffers_in_the_wrong_turn(x: KTile["N", f32]):
     return tile.place(total, t)
 
 
-# Whole numbers that overflow in places -------------------------------------------------------------------------
+# Whole numbers that overflow in places
+# -------------------------------------------------------------------------
 
 
 @fault("overflow", data(1000))

@@ -40,7 +40,9 @@ def infos(name: str) -> Iterator[Any]:
 
 
 def outcomes(name: str, dtype: torch.dtype, most: int) -> list[str]:
-    """What becomes of the first samples of an operator: agrees, leaves it to PyTorch, cannot be traced, or differs."""
+    """What becomes of the first samples of an operator: agrees, leaves it to PyTorch, cannot be traced,
+    or differs.
+    """
     (info,) = infos(name)
     if "empty" in name:  # numbers that nobody has written
         return []

@@ -1,9 +1,9 @@
 """A CUDA driver in Python: memory of the host, streams that do everything at once, faults on demand.
 
-It stands in for libcuda (tessera.runtime.cuda.driver.use), function by function and by the same types, so that what is
-above the driver is tested without a device.  Kernels are Python functions of the bytes of their parameters.  Memory,
-streams, events and code belong to the device that was current when they were made, and work that mixes devices is an
-error.
+It stands in for libcuda (tessera.runtime.cuda.driver.use), function by function and by the same types, so
+that what is above the driver is tested without a device.  Kernels are Python functions of the bytes of
+their parameters.  Memory, streams, events and code belong to the device that was current when they were
+made, and work that mixes devices is an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Gluon without a GPU: what is printed runs in Python, each role a thread, products as late as their waits allow.
+"""Gluon without a GPU: what is printed runs in Python, each role a thread, products as late as their waits
+allow.
 
-A product reads its factors when somebody waits for it, the latest moment that hardware may: a place of a ring that is
-given back too early is seen as a wrong number, and roles that wait for each other as an error.
+A product reads its factors when somebody waits for it, the latest moment that hardware may: a place of a
+ring that is given back too early is seen as a wrong number, and roles that wait for each other as an error.
 """
 
 from __future__ import annotations
@@ -209,7 +210,8 @@ def _language() -> Any:
         fma=lambda a, b, c: value((a.astype(np.float64) * b + c).astype(np.float32)),
         fast_dividef=lambda x, y: value(np.float32(x) / y),
         exp2=lambda x: value(np.exp2(x)), log2=lambda x: value(np.log2(x)), where=_where, reduce=_reduce,
-        PropagateNan=SimpleNamespace(ALL=None), maximum=_either(max, np.maximum), minimum=_either(min, np.minimum),
+        PropagateNan=SimpleNamespace(ALL=None), maximum=_either(max, np.maximum),
+        minimum=_either(min, np.minimum),
         allocate_shared_memory=lambda kind, shape, layout: Shared(np.zeros(shape, kind)),
         warp_specialize=_specialize, SliceLayout=lambda *_: None, DotOperandLayout=lambda *_: None,
         NVMMADistributedLayout=lambda *_: None, NVMMASharedLayout=lambda *_: None,

@@ -1,7 +1,9 @@
 """The GPU target without a GPU: a driver in Python, and the Tile interpreter in place of Triton's code.
 
-Everything above is as on a device: lowering, memory plan, addresses, views, host calls, jit and eager code.  Behind
-`launching_gpus` so are modules, launches and graphs; behind `fake_gpu` the interpreter takes the place of launches too.
+Everything above is as on a device: lowering, memory plan, addresses, views, host calls, jit and eager code.
+Behind
+`launching_gpus` so are modules, launches and graphs; behind `fake_gpu` the interpreter takes the place of
+launches too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HIP runtime in Python: what FakeCuda is for libcuda, with the functions and types of hip_runtime_api.h.
 
-Functions are made with the arguments that the header declares, not with those that our table says, so that a wrong
-row of the table gives wrong numbers.
+Functions are made with the arguments that the header declares, not with those that our table says, so that
+a wrong row of the table gives wrong numbers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ hipGraphExecDestroy(hipGraphExec_t)
 hipGraphLaunch(hipGraphExec_t, hipStream_t)
 hipGraphGetNodes(hipGraph_t, hipGraphNode_t*, size_t*)
 hipGraphExecKernelNodeSetParams(hipGraphExec_t, hipGraphNode_t, const hipKernelNodeParams*)
-"""
+"""  # noqa: E501
 # What is no pointer; handles and hipDeviceptr_t are pointers.
 _NUMBERS = {
     "int": ctypes.c_int, "hipError_t": ctypes.c_int, "hipDevice_t": ctypes.c_int,

@@ -24,7 +24,8 @@ class Page:
         self._to, self._back, self._count, self._session = to, back, 0, None
         self.failures = []
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]  # fmt: skip
+        self._session = self._ask("Target.attachToTarget", targetId=target,
+            flatten=True)["sessionId"]  # fmt: skip
         self._ask("Page.enable")
         self._ask("Runtime.enable")
 
@@ -60,13 +61,15 @@ class Page:
     def go(self, url):
         """Open an address, and wait for it."""
         self._ask("Page.navigate", url=url)
-        while self.run("return [location.href, document.readyState].join(' ')") != f"{url} complete":  # fmt: skip
+        while self.run("return [location.href, document.readyState].join(' ')") != f"{url} complete":  # fmt: skip  # noqa: E501
             pass
 
     def look(self, width, height, scheme, path=None):
         """Set the size and the colours, and write a picture."""
-        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)  # fmt: skip
-        self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])  # fmt: skip
+        self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            mobile=width < 500)  # fmt: skip
+        self._ask("Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}])  # fmt: skip
         raw = base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])
         if path is not None:
             Path(path).write_bytes(raw)

@@ -15,8 +15,8 @@ def each(
 ) -> Callable[[Callable[..., None]], Any]:
     """In place of `parametrize`: a test for each group of cases, which checks all of them.
 
-    What fails names its case in a note; several failures of a group are told together.  A case may be a tuple of
-    arguments.  A group is skipped where all of its cases are.
+    What fails names its case in a note; several failures of a group are told together.  A case may be a
+    tuple of arguments.  A group is skipped where all of its cases are.
     """
     groups: dict[str, list[Any]] = {}
     for c in cases:

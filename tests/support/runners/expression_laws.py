@@ -162,7 +162,8 @@ def _derivatives(s: Subject) -> None:
 
 
 LAWS: dict[str, Callable[[Subject], None]] = {
-    "matrix": _matrix, "application": _application, "flags": _flags, "queries": _queries, "solutions": _solutions,
+    "matrix": _matrix, "application": _application, "flags": _flags, "queries": _queries,
+    "solutions": _solutions,
     "simplify": _simplified, "jit": _jitted, "derivatives": _derivatives,
 }  # fmt: skip
 
@@ -202,4 +203,5 @@ def examine(seed: int, target: str = "numpy", only: Sequence[str] = ()) -> dict[
 
         small = shrunk(e, fails) if fails(e) else e
         _, how = broken_law(small, [law]) or found
-    return {"seed": seed, "law": law, "how": how, "text": small.text(), "test": as_test(small, seed, f"{law}: {how}".splitlines()[0])}  # fmt: skip
+    return {"seed": seed, "law": law, "how": how, "text": small.text(),
+        "test": as_test(small, seed, f"{law}: {how}".splitlines()[0])}  # fmt: skip

@@ -1,7 +1,8 @@
 """A second meaning of the kernel language, in plain NumPy: the oracle of random kernels.
 
 The Python of a kernel runs once for every instance, on tiles that know the places of their elements.  It
-shares no code with tessera: what it says about masks, places, gathers and results is read from docs/kernels.md.
+shares no code with tessera: what it says about masks, places, gathers and results is read from
+docs/kernels.md.
 """
 
 from __future__ import annotations
@@ -414,7 +415,9 @@ class Model:
         return Tile(np.broadcast_to(x.data, tuple(shape)), places)
 
     def reshape(self, x: Tile, shape: Sequence[int]) -> Tile:
-        """The first axis keeps its place where it stays, or takes all that follow it; axes of 1 come and go."""
+        """The first axis keeps its place where it stays, or takes all that follow it; axes of 1 come and
+        go.
+        """
         data = x.data.reshape(tuple(shape))
         places: list[Place] = [None] * data.ndim
         kept = [(n, p) for n, p in zip(x.shape, x.places, strict=True) if n != 1]

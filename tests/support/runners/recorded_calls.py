@@ -1,4 +1,6 @@
-"""Calls of another library's primitives with its answers, as JSON: arrays, numbers, dtypes of ours, trees of these."""
+"""Calls of another library's primitives with its answers, as JSON: arrays, numbers, dtypes of ours, trees
+of these.
+"""
 
 from __future__ import annotations
 

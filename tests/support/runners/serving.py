@@ -61,7 +61,9 @@ class Client:
 
 @contextlib.contextmanager
 def serving(model, options=None, waiting=256):
-    """A client of a server that runs meanwhile; its cache has few pages, and as many in all tests, which share programs."""
+    """A client of a server that runs meanwhile; its cache has few pages, and as many in all tests, which
+    share programs.
+    """
     memory = PAGES * bytes_of_page(model) if isinstance(model, Writer) else 0
     service = Service(model, "tiny", ServeLimits(memory, waiting=waiting), options or Options())
     made = server(service, 5, 1000)

@@ -1,14 +1,15 @@
-"""Dependent launches: which launches begin while the one before them ends, and how their blocks share a device.
+"""Dependent launches: which launches begin while the one before them ends, and how their blocks share a
+device.
 
     a; b    ->    b's blocks are there when a's end, wait for the whole of a, and go on
 
-Between two launches of a graph that follow each other a device is idle for about 1 us, which is what a small kernel
-takes.  A launch that begins early lets the next one begin before all else, and waits for the one before it
-before it touches memory that the program writes.  So every launch sees whatever came before it, since the
-one that it waits for has waited as well.
+Between two launches of a graph that follow each other a device is idle for about 1 us, which is what a
+small kernel takes.  A launch that begins early lets the next one begin before all else, and waits for the
+one before it before it touches memory that the program writes.  So every launch sees whatever came before
+it, since the one that it waits for has waited as well.
 
-Blocks that come early take the places that are free then, and one multiprocessor could get the work of two.  A block of
-a product therefore asks for so much shared memory that no more than its share of the blocks fit.
+Blocks that come early take the places that are free then, and one multiprocessor could get the work of two.
+A block of a product therefore asks for so much shared memory that no more than its share of the blocks fit.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _KEPT = 1 << 10  # bytes of shared memory that a device keeps of what each block
 
 
 def early(launch: Launch, buffers: Sequence[str], is_constant: Callable[[str], bool]) -> Launch:
-    """A launch, which begins early if it is short; `is_constant` says of a buffer that no launch writes it."""
+    """A launch, which begins early if it is short; `is_constant` says of a buffer that no launch writes
+    it.
+    """
     kernel, threads = launch.kernel, launch.threads
     if kernel.sizes or threads.descriptors or blocks_of(launch, {}) > _MOST:
         return launch

@@ -43,7 +43,9 @@ def update_in_place(
 
 
 def split_kernels(p: DeviceProgram) -> DeviceProgram:
-    """The program in which groups, and kernels whose parts need nothing of each other, are several launches."""
+    """The program in which groups, and kernels whose parts need nothing of each other, are several
+    launches.
+    """
     return p.with_steps([_split(s) for s in p.steps])
 
 
@@ -56,7 +58,9 @@ def _split(s: Any) -> Any:
 
 @dataclass(frozen=True)
 class Joint:
-    """Steps of one launch under names of their own: what they follow from, and what their buffers are in the program."""
+    """Steps of one launch under names of their own: what they follow from, and what their buffers are in
+    the program.
+    """
 
     name: str
     key: Any

@@ -2,8 +2,9 @@
 
     a = h[32:40]; k = update(k0, a, s); b = h[40:48]; v = update(v0, b, s)   ->   k, v[s] = h[32:40], h[40:48]
 
-Parts are small, so a launch costs more than what it computes.  A part takes in the stages that make it, point by point
-and through views; a stage that others read too is computed again, so that no update waits for its launch.
+Parts are small, so a launch costs more than what it computes.  A part takes in the stages that make it,
+point by point and through views; a stage that others read too is computed again, so that no update waits
+for its launch.
 """
 
 from __future__ import annotations
@@ -271,7 +272,9 @@ def _before(steps: Sequence[Any], i: int) -> int | None:
 
 
 def _fit(a: Placed, b: Placed, names: _Names, types: Mapping[str, TensorType]) -> bool:
-    """Whether updates can be one launch: parts of one size and dtype, and none reads what another one writes."""
+    """Whether updates can be one launch: parts of one size and dtype, and none reads what another one
+    writes.
+    """
     first, second = a.updates[0], b.updates[0]
     same = first.count == second.count and types[first.whole].dtype is types[second.whole].dtype
     written = {names.root(c.operands[0]) for c in (*a.calls, *b.calls)}

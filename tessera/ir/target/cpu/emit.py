@@ -21,7 +21,8 @@ from tessera.ir.target.cpu.tiles import MatrixLoop, usable_features
 from tessera.ir.target.cpu.types import align_of, chunk_types
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
-# Emerald Rapids reads slowly through rbp: a product whose left factor was addressed by it took 1.1 of the time.
+# Emerald Rapids reads slowly through rbp: a product whose left factor was addressed by it took 1.1
+# of the time.
 _NO_BASE_POINTER = ' "frame-pointer"="reserved"'
 _INSTANCES = 64  # at which loops are looked at, to find those without a step
 
@@ -69,7 +70,8 @@ class Emitter(TurnWriter):
         kind = f' "{SIMPLE}"' if self.simple else ""
         if "avx512f" in self.features:
             kind += _NO_BASE_POINTER
-        return f"{declarations}\ndefine void @{symbol_of(k.name)}({head}){kind} {{\nentry:\n{body}\n  ret void\n}}\n{tail}"
+        begin = f"{declarations}\ndefine void @{symbol_of(k.name)}({head}){kind} {{\nentry:\n"
+        return f"{begin}{body}\n  ret void\n}}\n{tail}"
 
     def grid_loop(self) -> None:
         counts = [self.size(n) for _, n in self.kernel.grid]

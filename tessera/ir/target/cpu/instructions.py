@@ -1,8 +1,8 @@
 """Instruction sets: which of LLVM's intrinsics serve vectors on which machine, with the same bits.
 
-A row of the products of parts of words serves vectors of so many words on machines that have all of its features; the first that fits
-is taken.  Where none does, the parts are taken out by shifts and multiplied one by one, with the same bits.
-So it is with the rows for matrix registers.
+A row of the products of parts of words serves vectors of so many words on machines that have all of its
+features; the first that fits is taken.  Where none does, the parts are taken out by shifts and multiplied
+one by one, with the same bits. So it is with the rows for matrix registers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def instruction(features: frozenset[str], parts: int, words: int) -> str | None:
 
 
 class MatrixInstruction(NamedTuple):
-    """acc + a b for 16 by 16 words in matrix registers, parts of words multiplied as numbers of two dtypes."""
+    """acc + a b for 16 by 16 words in matrix registers, parts of words multiplied as numbers of two
+    dtypes.
+    """
 
     left: str
     right: str

@@ -100,7 +100,9 @@ class Linked:
         return out
 
     def _lay_out(self) -> None:
-        """Code and constants, stubs for functions from outside, and on pages of their own what is written to."""
+        """Code and constants, stubs for functions from outside, and on pages of their own what is written
+        to.
+        """
         self._places: dict[int, int] = {}
         at = 0
         wanted = [i for i, s in enumerate(self._sections) if s.flags & _ALLOC and s.size]

@@ -59,7 +59,9 @@ def architecture() -> str:
 
 
 def _is_simple(function: Any) -> bool:
-    """Whether a function has the attribute, among others that it may have: LLVM gives all of them as one text."""
+    """Whether a function has the attribute, among others that it may have: LLVM gives all of them as one
+    text.
+    """
     return any(f'"{SIMPLE}"'.encode() in group for group in function.attributes)
 
 

@@ -252,7 +252,9 @@ class MemoryWriter(LlvmWriter):
         self.declare(text)
 
     def hidden(self, mask: str, width: int) -> str:
-        """A mask that LLVM cannot know: of a narrow vector with one element that is known it stores 32 bits (22.1)."""
+        """A mask that LLVM cannot know: of a narrow vector with one element that is known it stores 32
+        bits (22.1).
+        """
         self.hides = True
         bits = self.put(f"trunc i64 %every to i{width}")
         ones = self.put(f"bitcast i{width} {bits} to <{width} x i1>")
@@ -329,9 +331,9 @@ class MemoryWriter(LlvmWriter):
     def address(self, m: Memory, kind: str, at: Size) -> str:
         """A pointer to an element of a memory.
 
-        In a loop it is a pointer to where the loop begins, which LLVM must not look into, and what the loop adds.  LLVM
-        searches for the cheapest way to write addresses in loops, among all sums of their terms: that was half of the
-        time in which it writes machine code, and gave the same inner loops.
+        In a loop it is a pointer to where the loop begins, which LLVM must not look into, and what the loop
+        adds.  LLVM searches for the cheapest way to write addresses in loops, among all sums of their
+        terms: that was half of the time in which it writes machine code, and gave the same inner loops.
         """
         moving, still, constant = self.parts(at)
         begin = self.pointers[m]

@@ -3,10 +3,10 @@
     a0 = load, b0 = load, s1 = fma(a0, b0, s0), a1 = load, b1 = load, s2 = fma(a1, b1, s1)
 ->  b0 = load; for each element of a0: a vector of b1 = load, fma; for each element of a1: fma
 
-A core on which another thread runs has half as many places for instructions that wait.  What comes from the second
-cache must be asked for earlier then: as many vectors of the next row as there are registers left, the others
-when their registers are free.  LLVM moves a load to its use; one that is volatile stays where it is
-between the other loads.
+A core on which another thread runs has half as many places for instructions that wait.  What comes from the
+second cache must be asked for earlier then: as many vectors of the next row as there are registers left,
+the others when their registers are free.  LLVM moves a load to its use; one that is volatile stays where it
+is between the other loads.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     acc = 0; for k: acc = dot_words(load a, load b, acc); store acc
 ->  tilezero; for k: tileloadd, tdpbssd; tilestored
 
-A register holds 16 rows of 64 bytes; there are eight of them.  A kernel that uses them sets all to that shape when
-it begins, on every thread, and gives them back at its end.
+A register holds 16 rows of 64 bytes; there are eight of them.  A kernel that uses them sets all to that
+shape when it begins, on every thread, and gives them back at its end.
 """
 
 from __future__ import annotations

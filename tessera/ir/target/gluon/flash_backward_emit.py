@@ -1,8 +1,9 @@
 """emit: a double as the source of a Gluon kernel for Hopper.
 
-A block of threads runs neighbours of the grid, each by a warp group of its own; one more warp fetches factors and
-numbers for all.  A group begins the first product of a step, then the product of the slopes of the step before, and
-computes weights while that runs.  The order of arithmetic is that of the Tile kernel, and so are the bits.
+A block of threads runs neighbours of the grid, each by a warp group of its own; one more warp fetches
+factors and numbers for all.  A group begins the first product of a step, then the product of the slopes of
+the step before, and computes weights while that runs.  The order of arithmetic is that of the Tile kernel,
+and so are the bits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.ir import Operation, Tile
 from tessera.ir.tile.launch import Threads
 
-_SHARED = ("first", "second", "left", "right", "tile_full", "left_full", "left_empty", "right_full", "right_empty")  # fmt: skip
+_SHARED = ("first", "second", "left", "right", "tile_full", "left_full", "left_empty", "right_full",
+    "right_empty")  # fmt: skip
 
 
 class DoubleWriter(RoleWriter):
@@ -164,7 +166,9 @@ class DoubleWriter(RoleWriter):
         return lines
 
     def _calls(self, s: BackwardLoop, i: str, at: str) -> tuple[list[str], list[str]]:
-        """How weights and slopes are made at a place of a loop; first, numbers come from a place of their rings."""
+        """How weights and slopes are made at a place of a loop; first, numbers come from a place of their
+        rings.
+        """
         rings = dict(zip(s.lines, self.rings, strict=True))
         loaded: set[Tile] = set()
         out = []

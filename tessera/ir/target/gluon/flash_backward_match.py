@@ -1,9 +1,12 @@
-"""Doubles: kernels in which blocks of two factors pass by two tiles, as queries and cotangents pass by keys and values.
+"""Doubles: kernels in which blocks of two factors pass by two tiles, as queries and cotangents pass by keys
+and values.
 
-    for i: s = dot(x, a[i]); w = f(s); d = dot(y, b[i]); sum1 = dot(w, b[i], sum1); sum0 = dot(g(w, d), a[i], sum0)
+    for i: s = dot(x, a[i]); w = f(s); d = dot(y, b[i]); sum1 = dot(w, b[i], sum1); sum0 = dot(g(w, d),
+    a[i], sum0)
 
-The sum of weights times the second factor may be missing.  f and g read numbers too, one for each row, which stay,
-or one for each column, which pass by with the factors.  Whatever differs from this form in any way is no double.
+The sum of weights times the second factor may be missing.  f and g read numbers too, one for each row,
+which stay, or one for each column, which pass by with the factors.  Whatever differs from this form in any
+way is no double.
 """
 
 from __future__ import annotations
@@ -384,7 +387,9 @@ def _is_shared(p: Double) -> bool:
 
 
 def _keeps_pace(p: Double) -> bool:
-    """Whether each of some neighbours begins at most one step after the one before it, and ends at most one before."""
+    """Whether each of some neighbours begins at most one step after the one before it, and ends at most
+    one before.
+    """
     last, count = p.kernel.grid[-1]
     loops = [s.loop.attributes for s in p.passes]
     step = int(loops[0]["step"])

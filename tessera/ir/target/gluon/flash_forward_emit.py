@@ -1,9 +1,10 @@
 """emit: a kernel with roles for groups of threads as Gluon for Hopper; here, a pipeline.
 
 A block of threads runs neighbours of the grid, each by a warp group of its own; one more warp fetches the
-factors for all, by the tensor memory accelerator into a ring of shared memory.  A warp group begins the first
-product of a step, then the second product of the step before, and computes what lies between the products while
-the second one runs.  The order of arithmetic is that of the Tile kernel, and so are the bits.
+factors for all, by the tensor memory accelerator into a ring of shared memory.  A warp group begins the
+first product of a step, then the second product of the step before, and computes what lies between the
+products while the second one runs.  The order of arithmetic is that of the Tile kernel, and so are the
+bits.
 """
 
 from __future__ import annotations

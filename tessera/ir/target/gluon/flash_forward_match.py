@@ -102,7 +102,9 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class TmaBox:
-    """Rows of a memory that the tensor memory accelerator copies at once; all axes but the last count rows."""
+    """Rows of a memory that the tensor memory accelerator copies at once; all axes but the last count
+    rows.
+    """
 
     memory: Memory
     rows: int
@@ -121,7 +123,9 @@ class TmaBox:
 
 
 def around_loops(kernel: Kernel) -> tuple[Operations, Operations, Operations] | None:
-    """What comes before the one or two loops of a kernel, which follow each other, these, and what comes after."""
+    """What comes before the one or two loops of a kernel, which follow each other, these, and what comes
+    after.
+    """
     operations = kernel.body.operations
     at = [i for i, op in enumerate(operations) if op.name == "for"]
     if not at or at != list(range(at[0], at[0] + len(at))) or len(at) > 2:
@@ -198,7 +202,9 @@ def memory_of(op: Operation) -> Memory:
 
 
 def has_rows(op: Operation) -> bool:
-    """Whether the rows of a box are there, and the copy engine takes them: past their last column it reads 0."""
+    """Whether the rows of a box are there, and the copy engine takes them: past their last column it
+    reads 0.
+    """
     last = memory_of(op).type.rank - 1
     return all(axis == last for axis in op.attributes["masked"]) and (
         int(memory_of(op).type.shape[-1]) * 2 % 16 == 0
@@ -276,7 +282,9 @@ def _is_shared(p: Pipeline) -> bool:
 
 
 def _keeps_pace(p: Pipeline) -> bool:
-    """Whether instances that share what is fetched end together, and others begin at most a step after the first."""
+    """Whether instances that share what is fetched end together, and others begin at most a step after
+    the first.
+    """
     last, count = p.kernel.grid[-1]
     loops = [s.loop.attributes for s in p.steps]
     if any(a["step"] != 1 for a in loops) or any(

@@ -1,9 +1,9 @@
 """emit: a stream as the source of a Gluon kernel for Hopper.
 
 The copy engine fetches the first rows of the matrix into a ring of shared memory before all else, while the
-vector is computed.  Few rows at once are columns of a warp group's instructions, which take the vector as 64 equal
-rows; many are rows of the instructions of single warps, whose 8 columns are equal: a wide block takes a quarter of
-the instructions.  A tile is printed without its axes of one element.
+vector is computed.  Few rows at once are columns of a warp group's instructions, which take the vector as
+64 equal rows; many are rows of the instructions of single warps, whose 8 columns are equal: a wide block
+takes a quarter of the instructions.  A tile is printed without its axes of one element.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tessera.ir.tile.gpu import thin
 from tessera.ir.tile.ir import Memory, Operation, Tile
 from tessera.ir.tile.launch import Threads
 
-_NAMES = ("ring", "full", "vector", "vectors", "flat", "rows", "factor", "line", "zero", "acc", "box", "bar", "part", "block", "turn", "count", "named", "parts_of", "wait_for_all", "fetch")  # fmt: skip
+_NAMES = ("ring", "full", "vector", "vectors", "flat", "rows", "factor", "line", "zero", "acc", "box",
+    "bar", "part", "block", "turn", "count", "named", "parts_of", "wait_for_all", "fetch")  # fmt: skip
 
 
 class StreamWriter(ValueWriter):
@@ -49,7 +50,8 @@ class StreamWriter(ValueWriter):
         frame: dict[str, Any] = {
             "name": plain_name(self.k.name), "number": self.names[number],
             "parameters": ", ".join(self.memory[m] for m in self.k.parameters),
-            "kind": kind, "matrix": self.memory[box.memory], "parts": len(self.s.rows), "places": stages * len(self.s.rows),
+            "kind": kind, "matrix": self.memory[box.memory], "parts": len(self.s.rows),
+            "places": stages * len(self.s.rows),
             "blocks": int(self.s.blocks.attributes["stop"]), "length": self.s.length,
             "instances": int(self.k.grid[0][1]),
             "columns": box.rows, "depth": box.columns, "steps": self.s.length // box.columns,

@@ -3,8 +3,8 @@
     y = f(...); store(shared, y)
     for m: for k: acc = dot(load(shared, k), load(w, m, k), acc); store(z, g(acc))
 
-There may be several products with different rows of one matrix.  Whatever differs from this form in any way is
-no stream.
+There may be several products with different rows of one matrix.  Whatever differs from this form in any way
+is no stream.
 """
 
 from __future__ import annotations

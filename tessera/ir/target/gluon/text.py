@@ -65,7 +65,8 @@ def consume(which: gl.constexpr, %(parameters)s, %(shared)s):
     tma.store_wait(0)
 """
 
-# A wait is a branch, and the assembler moves no arithmetic over a branch: without the one for the second factor
+# A wait is a branch, and the assembler moves no arithmetic over a branch: without the one for the
+# second factor
 # here it would wait for the second product first and compute the weights after it.
 STEP = """    for i in range(%(range)s):
         at = turn %% %(stages)d
@@ -176,7 +177,7 @@ def %(name)s(%(parameters)s):
 %(after)s
 """
 
-FETCH = """    load_box(matrix, [row + %(offset)d, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at * %(parts)d + %(p)d))"""
+FETCH = """    load_box(matrix, [row + %(offset)d, turn %% %(steps)d * %(depth)d], full.index(at), ring.index(at * %(parts)d + %(p)d))"""  # noqa: E501
 
 # How rows of the matrix and a part of the vector are multiplied; the sums are equal along one axis.
 NARROW = {
@@ -188,7 +189,7 @@ NARROW = {
     "part": """            part = vectors.index(i).load(gl.SliceLayout(0, factor)).to(gl.int16, bitcast=True)
             part = (gl.expand_dims(part, 0) | zero).to(%(kind)s, bitcast=True)""",
     "take": """            acc%(p)d = warpgroup_mma(part, ring.index(at * %(parts)d + %(p)d).permute((1, 0)), acc%(p)d, is_async=True)
-            acc%(p)d = warpgroup_mma_wait(0, deps=[acc%(p)d])""",
+            acc%(p)d = warpgroup_mma_wait(0, deps=[acc%(p)d])""",  # noqa: E501
     "multiply": "",
 }
 WIDE = {
@@ -260,7 +261,8 @@ DOUBLE_FIRST_SUM = """    u = gl.convert_layout(w.to(%(kind)s), factor, assert_t
     %(acc1)s = warpgroup_mma(u, right.index(turn), %(acc1)s, is_async=True)
     %(acc1)s = warpgroup_mma_wait(0, deps=[%(acc1)s])"""
 
-# The product of slopes is that of the step before.  With one sum there are registers for both products with tiles.
+# The product of slopes is that of the step before.  With one sum there are registers for both
+# products with tiles.
 DOUBLE_ONE = """    for i in range(%(range)s):
         at = turn %% %(stages)d
         phase = (turn // %(stages)d) & 1
@@ -309,7 +311,7 @@ DOUBLE_TWO = """    for i in range(%(range)s):
 
 DOUBLE_LAST = """    %(acc0)s = warpgroup_mma(p, left.index((turn - 1) %% %(stages)d), %(acc0)s, is_async=True)
     %(acc0)s = warpgroup_mma_wait(0, deps=[%(acc0)s])
-"""
+"""  # noqa: E501
 
 DOUBLE = (
     """

@@ -1,4 +1,6 @@
-"""What kernels with roles for groups of threads have in common: their places, and tiles that have a layout."""
+"""What kernels with roles for groups of threads have in common: their places, and tiles that have a
+layout.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ def block(lines: Iterable[str]) -> str:
 
 
 def roles_of(groups: int, arguments: str) -> str:
-    """Who runs in a block of threads: groups that multiply, with most of the registers, and a warp that fetches."""
+    """Who runs in a block of threads: groups that multiply, with most of the registers, and a warp that
+    fetches.
+    """
     roles = [f"(consume, ({i}, {arguments}))," for i in range(groups)]
     roles.append(f"(produce, ({arguments})),")
     lines = "\n".join(f"        {x}" for x in roles)

@@ -73,8 +73,8 @@ Branch = Callable[[str], AbstractContextManager[Callable[[str], None]]]
 class TritonAlgebra:
     """Writes primitives; a value is the name of a variable.
 
-    `put` writes a line and gives its variable; `constant` does so once for a number and its type; `branch`, where
-    there can be one, writes what follows behind a condition.
+    `put` writes a line and gives its variable; `constant` does so once for a number and its type;
+    `branch`, where there can be one, writes what follows behind a condition.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def to_whole(x, low: tl.constexpr, high: tl.constexpr, least: tl.constexpr, most
     near = tl.where(inside, x, 0.0).to(x.dtype).to(to)
     ends = tl.where(x <= low, tl.full((), least, to), tl.full((), most, to))
     return tl.where(inside, near, tl.where(x != x, tl.full((), 0, to), ends))
-""",
+""",  # noqa: E501
     # The instruction keeps to the largest number; here what is beyond it is NaN or infinite.
     "to_small": """
 @triton.jit

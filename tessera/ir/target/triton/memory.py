@@ -62,7 +62,8 @@ class MemoryWriter(TritonWriter):
             parts.append(self.scaled(index, strides[axis], wide))
         for j, axis in enumerate(a["axes"]):
             if a["extent"][axis] > 1:  # an axis of the box, not one of the numbers that are picked
-                # Of an axis of one element only the first is inside: it stands still, others are read in rows.
+                # Of an axis of one element only the first is inside: it stands still, others are
+                # read in rows.
                 alone = m.type.shape[axis] == 1 and a["at"][axis] == 0 and axis not in moved
                 stride = 0 if alone else strides[axis]
                 parts.append(self.scaled(self.line(j, shape), stride, wide))

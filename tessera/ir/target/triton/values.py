@@ -195,8 +195,8 @@ class ValueWriter(MemoryWriter):
     def one(self, op: Operation, x: str, f: str) -> str:
         """The one element of a fold as a tile without a layout of its own.
 
-        The layout of a fold holds every element in every thread; tiles that Triton computes in it, since they meet
-        the result, take thousands of registers of each.
+        The layout of a fold holds every element in every thread; tiles that Triton computes in it, since
+        they meet the result, take thousands of registers of each.
         """
         t = op.results[0]
         number = x if len(t.shape) == 1 else f"tl.reduce(tl.reshape({x}, (1,)), 0, {f})"
@@ -249,7 +249,9 @@ class ValueWriter(MemoryWriter):
         )
 
     def apart(self, t: Tile, x: str) -> str:
-        """An f64 factor that Triton lays out by its own width: 3.6 goes by the narrowest tile behind it, and fails."""
+        """An f64 factor that Triton lays out by its own width: 3.6 goes by the narrowest tile behind it,
+        and fails.
+        """
         return f"tl.sum(({x})[:, :, None], 2)" if has_narrow_origin(self.k, t) else x
 
     def chain(self, op: Operation, x: str, y: str, total: str) -> None:

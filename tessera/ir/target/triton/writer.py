@@ -123,8 +123,9 @@ class TritonWriter:
 def stores_narrow(kernel: Kernel) -> bool:
     """Whether a kernel stores floats of 16 bits alone.
 
-    Numbers of 8 bits are often quotients at the middle of two of them, as i8 caches and tests on floats have: an
-    error of 2^-16 is a whole step there, so they are computed as in kernels that store f32 beside them.
+    Numbers of 8 bits are often quotients at the middle of two of them, as i8 caches and tests on floats
+    have: an error of 2^-16 is a whole step there, so they are computed as in kernels that store f32 beside
+    them.
     """
     found = [m.type.dtype.base for m in kernel.parameters if m.writable]
     return bool(found) and all(d.kind == "f" and d.bits == 16 for d in found)

@@ -2,8 +2,9 @@
 
     a[1000, 999]  ->  a8[1000, 1000]: the same rows, each followed by a zero
 
-The tensor memory accelerator fetches boxes of memory whose rows begin at multiples of 16 bytes; others are loaded number by
-number.  A copy of a factor that many blocks read costs less.  What is read behind a row is 0 as before: no bit changes.
+The tensor memory accelerator fetches boxes of memory whose rows begin at multiples of 16 bytes; others are
+loaded number by number.  A copy of a factor that many blocks read costs less.  What is read behind a row is
+0 as before: no bit changes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _DEEP = 64  # terms of its sums
 
 @dataclass(frozen=True)
 class Aligned:
-    """A contraction on copies of factors: their types, the columns that zeros follow, the launches that copy."""
+    """A contraction on copies of factors: their types, the columns that zeros follow, the launches that
+    copy.
+    """
 
     kernel: Kernel
     types: Mapping[str, TensorType] = field(default_factory=dict)

@@ -1,16 +1,17 @@
 """Attention on a GPU: what its kernels have in common, and the forward pass.
 
-    o = softmax(scale q k^T) v   ->   block (z, h, 64 queries): for keys by 128: s = dot(q, k); m' = max(m, s);
+    o = softmax(scale q k^T) v   ->   block (z, h, 64 queries): for keys by 128: s = dot(q, k); m' =
+    max(m, s);
                                       p = 2^(s - m'); l, acc = l, acc * 2^(m - m') + sum p, dot(p, v)
 
-Keys pass by from the last that a query sees to the first: where some are hidden from some, that is the first step.
-Nothing of the size queries by keys exists in memory.  The number of keys in a step is part of the order of sums, and
-follows from the size of a head; the number of queries and of threads is not.  Weights are rounded to the
-dtype of v before they meet it.
+Keys pass by from the last that a query sees to the first: where some are hidden from some, that is the
+first step. Nothing of the size queries by keys exists in memory.  The number of keys in a step is part of
+the order of sums, and follows from the size of a head; the number of queries and of threads is not.
+Weights are rounded to the dtype of v before they meet it.
 
-A head of any size is cut into tiles whose widths are powers of two, the last one filled up with zeros: 80 is 64 and 16.
-With a mask, keys are taken in parts, each with a softmax of its own, which are joined one after the other
-(attention_decode.py says why).
+A head of any size is cut into tiles whose widths are powers of two, the last one filled up with zeros: 80
+is 64 and 16. With a mask, keys are taken in parts, each with a softmax of its own, which are joined one
+after the other (attention_decode.py says why).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def padded(n: int) -> int:
 
 
 def pieces(size: int) -> tuple[tuple[int, int], ...]:
-    """Where the tiles of a head begin, and how wide they are: one, or two where these are narrower by a tenth."""
+    """Where the tiles of a head begin, and how wide they are: one, or two where these are narrower by a
+    tenth.
+    """
     whole = padded(size)
     first = whole // 2
     rest = padded(max(size - first, 1))
@@ -63,7 +66,9 @@ class Columns:
     plus_zero: bool = False  # whether 0 is added to what is written: there is no -0 then
 
     def fits(self, size: int) -> bool:
-        """Whether tiles of heads of a size find their columns: they fill them, or heads lie at multiples of it."""
+        """Whether tiles of heads of a size find their columns: they fill them, or heads lie at multiples
+        of it.
+        """
         return width(size) == size or not any(n % size for n in (self.pitch, self.first, self.step))
 
 
@@ -108,7 +113,9 @@ class AttentionProblem:
 
     @property
     def part(self) -> int:
-        """Keys that have a softmax of their own where parts are joined: at most 32 parts, of at least 128 keys."""
+        """Keys that have a softmax of their own where parts are joined: at most 32 parts, of at least 128
+        keys.
+        """
         return max(KEYS, padded(-(-self.keys // _PARTS)))
 
     @property

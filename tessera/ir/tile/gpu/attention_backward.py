@@ -1,7 +1,7 @@
 """The backward pass of attention on a GPU.
 
-It computes the weights again, from the logarithm of the sum of each row, which the forward pass leaves: once for a block
-of keys and once for a block of queries, so that every sum has one order.
+It computes the weights again, from the logarithm of the sum of each row, which the forward pass leaves:
+once for a block of keys and once for a block of queries, so that every sum has one order.
 """
 
 from __future__ import annotations

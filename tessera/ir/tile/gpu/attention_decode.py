@@ -2,10 +2,10 @@
 
     part (z, g, i): acc, top, total of keys [i part, (i + 1) part)   ->   join (z, h, query): o = acc / total
 
-A part is at least 128 keys long, and a 32nd of all of them: its length follows from the number of keys alone, so no
-number of blocks or of sequences changes a bit.  One query of all heads that share keys is one tile: keys
-are read once.  Attention with a mask, which caches have, joins its parts in the same order within a block: a
-chunk of queries has the bits that its queries have alone.
+A part is at least 128 keys long, and a 32nd of all of them: its length follows from the number of keys
+alone, so no number of blocks or of sequences changes a bit.  One query of all heads that share keys is one
+tile: keys are read once.  Attention with a mask, which caches have, joins its parts in the same order
+within a block: a chunk of queries has the bits that its queries have alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def part_types(p: AttentionProblem) -> dict[str, TensorType]:
     own = by_group(p)
     rows = (p.batch, own.heads, -(-p.keys // p.part), own.queries)
     return {
-        "acc": TensorType(f32, (*rows, p.values)), "top": TensorType(f32, rows), "total": TensorType(f32, rows),
+        "acc": TensorType(f32, (*rows, p.values)), "top": TensorType(f32, rows),
+        "total": TensorType(f32, rows),
     }  # fmt: skip
 
 
@@ -120,7 +121,8 @@ class Join(AttentionForward):
         alone = p.queries == 1
         at = (self.h // p.share, i, self.h % p.share) if alone else (self.h, i, self.at)
         sums = [
-            self.b.load(acc, (self.z, *at, begin), (1, 1, 1, 1, n), (3, 4), [4] if begin + n > p.values else [])
+            self.b.load(acc, (self.z, *at, begin), (1, 1, 1, 1, n), (3, 4),
+            [4] if begin + n > p.values else [])
             for begin, n in self.pieces(p.values)
         ]  # fmt: skip
         top, total = (
@@ -133,9 +135,9 @@ class Join(AttentionForward):
 def part_block(p: AttentionProblem) -> tuple[int, Threads]:
     """Queries of a block, and how a GPU runs it.
 
-    Sums of blocks of 16 and 32 rows have other last bits than those of 64 (29% of them on an H200; a product by itself
-    has the same ones, so the reason is not known).  With a mask, where a chunk of queries has the bits that they have
-    one by one, all blocks have 64 rows: keys are read once all the same.
+    Sums of blocks of 16 and 32 rows have other last bits than those of 64 (29% of them on an H200; a
+    product by itself has the same ones, so the reason is not known).  With a mask, where a chunk of queries
+    has the bits that they have one by one, all blocks have 64 rows: keys are read once all the same.
     """
     rows = min(padded(by_group(p).queries), 64)
     if rows == 64 or (p.mask is not None and p.dtype.bits <= 16):

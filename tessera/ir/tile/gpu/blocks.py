@@ -14,7 +14,8 @@ FEWEST = 128  # columns of a block
 LONGEST = 16384  # columns that one block folds without a loop
 PIECE = 2048  # columns of a longer row that it takes at a time
 EACH = 32  # elements of a thread that has little to do with each
-EACH_LONG = 8  # and of one that computes functions of many instructions, which would have no registers for more
+# and of one that computes functions of many instructions, which would have no registers for more
+EACH_LONG = 8
 MANY = 4  # tensors: a thread of a kernel with more has few elements of each
 MULTIPROCESSORS = 132
 ENOUGH = 264  # blocks that keep a GPU busy
@@ -52,7 +53,9 @@ def power(n: Size) -> int:
 def rows_block(
     rows: int, columns: int, folds: bool, tensors: int, elements: int = ELEMENTS
 ) -> RowsBlock:
-    """The block of a kernel of rows that reads and writes so many tensors: whole rows where they are folded."""
+    """The block of a kernel of rows that reads and writes so many tensors: whole rows where they are
+    folded.
+    """
     if folds and columns > LONGEST:
         return RowsBlock(1, PIECE)
     wide = min(power(columns), LONGEST if folds else elements)

@@ -2,9 +2,10 @@
 
     y[r<N, c<64] = exp(x[r, c])   at N = 3, 5, 7   ->   one kernel, which is given N
 
-A program that is called with many sizes would have code for each of them.  Where symbols count rows alone, their
-number changes nothing in a block but a mask; so one kernel serves all sizes up to a power of two, with the bits of a kernel
-for one size.  Kernels that fold or order a symbolic axis have code for each size as before.
+A program that is called with many sizes would have code for each of them.  Where symbols count rows alone,
+their number changes nothing in a block but a mask; so one kernel serves all sizes up to a power of two,
+with the bits of a kernel for one size.  Kernels that fold or order a symbolic axis have code for each size
+as before.
 """
 
 from __future__ import annotations

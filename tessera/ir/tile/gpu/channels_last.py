@@ -105,7 +105,9 @@ class ChannelsLast:
         )  # fmt: skip
 
     def windows(self, image: Size, group: Size, at: Size, first: Size) -> Tile:
-        """Places of windows beside the channels: number k of a pixel is channel k % channels of place k // channels."""
+        """Places of windows beside the channels: number k of a pixel is channel k % channels of place k
+        // channels.
+        """
         b, t, numbers = self.b, self.t, PositionNumbers(self.b, self.t.pixels + self.pixels)
         line = numbers.line(at, (self.pixels, 1), 0, t.pixels - 1)
         z, y, column = numbers.places(line, t.padded)
@@ -120,7 +122,9 @@ class ChannelsLast:
 def beside(
     b: Builder, numbers: PositionNumbers, t: Images, first: Size, n: int
 ) -> tuple[Tile, Tile]:
-    """The place and the channel of the numbers of a pixel from `first` on; behind the last, a channel that is none."""
+    """The place and the channel of the numbers of a pixel from `first` on; behind the last, a channel
+    that is none.
+    """
     line = numbers.line(first, (1, n), 1, t.depth)
     place, channel = numbers.split(line, t.channels)
     inside = b.apply("lt", place, numbers.full(place, t.beside.places))

@@ -158,7 +158,9 @@ class Contraction:
         return where.inside(value, "or" if value.dtype.kind in "iu" else "add", axis)
 
     def ends(self, r: Read) -> bool:
-        """Whether no step reads what lies behind the last k: the memory ends there, as it does not where it is cut."""
+        """Whether no step reads what lies behind the last k: the memory ends there, as it does not where
+        it is cut.
+        """
         *lead, columns = self.memory[r.source].type.shape
         shape = (*lead, self.ends_at.get(r.source, columns))
         last = {self.over.name: self.over.size}

@@ -1,7 +1,8 @@
 """The derivative of a convolution in its kernel: a product over all windows, in leaves that join as a tree.
 
     w[o, t, c] = add over windows q of ct[q, o] * x[pixel(q) + place(t), c]
-->  block (leaf, o by 128, t and c by 128): for q of the leaf by 64: acc = dot(load(ct, o, q), gather(x, pixels(q) + place(t), c), acc)
+->  block (leaf, o by 128, t and c by 128): for q of the leaf by 64: acc = dot(load(ct, o, q), gather(x,
+pixels(q) + place(t), c), acc)
     w = tree over leaves
 
 How many windows a leaf has follows from the sizes of the op alone; inside a leaf the sum is one chain.
@@ -190,7 +191,9 @@ def _given(
 
 
 def leaves_of(p: ImplicitProduct) -> tuple[int, int]:
-    """The windows of a leaf, and how many leaves there are: by the sizes of the op, so that many blocks share a long sum."""
+    """The windows of a leaf, and how many leaves there are: by the sizes of the op, so that many blocks
+    share a long sum.
+    """
     sides = -(-p.results.made // _WIDE) * -(-p.taps.count * p.images.depth // _WIDE)
     wanted = max(min(2 * MULTIPROCESSORS // (sides * p.images.groups), _MOST), 1)
     leaf = max(-(-p.windows // wanted // _LEAF) * _LEAF, _LEAF)

@@ -3,8 +3,8 @@
     y[n] = how many i with x[i] = n   ->   part p: c[h, l] = sum over i of [x[i] // 16 = h] [x[i] % 16 = l]
                                            y[16 h + l] = sum over p of c[h, l]
 
-An element is compared with the upper and with the lower digits of all numbers, not with every number, and matrix
-units add up.  Sums of ones below 2^24 are exact in f32, so that no size of parts changes a result.
+An element is compared with the upper and with the lower digits of all numbers, not with every number, and
+matrix units add up.  Sums of ones below 2^24 are exact in f32, so that no size of parts changes a result.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     y[n, c, p] = add over taps t of w[c, t] * x[n, c, p * stride + place(t)]
 ->  block (n and c, p by 512): for t: acc = fma(gather(x, p * stride + place(t)), w[c, t], acc)
 
-The sum is one chain over taps.  The derivative in the kernel adds windows up in 512 lanes, each of which takes every
+The sum is one chain over taps.  The derivative in the kernel adds windows up in 512 lanes, each of which
+takes every
 512th window of a leaf; then come lanes as a tree, and leaves as a tree: an order that belongs to the op.
 """
 

@@ -2,8 +2,8 @@
 
     t[r, m<1, n<1] = add over k of x[r, k] y[r, k]   ->   t[r] = add over k of x[r, k] y[r, k]
 
-A matrix unit would compute 256 numbers for the one that is wanted.  Only where no factor has an axis m or n: a matrix
-of one row keeps the chain of sums that it has among others.
+A matrix unit would compute 256 numbers for the one that is wanted.  Only where no factor has an axis m or
+n: a matrix of one row keeps the chain of sums that it has among others.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     x[Q, j, p] -> y[k, Q, p]    Q < done, j and k < radix, p < left; done * radix * left is the length
 
-A thread holds the elements j of a Q and a p, runs the passes whose radices multiply to `radix` on them, and writes
-the elements k.  Neighbouring threads read and write neighbouring p, or Q where one p is left: memory is read and
-written in whole lines, and the order after the last launch is that of the transform.  An element has the operations
-of the definition, so the bits are those of the CPU and do not depend on what is batched with it.
+A thread holds the elements j of a Q and a p, runs the passes whose radices multiply to `radix` on them, and
+writes the elements k.  Neighbouring threads read and write neighbouring p, or Q where one p is left: memory
+is read and written in whole lines, and the order after the last launch is that of the transform.  An
+element has the operations of the definition, so the bits are those of the CPU and do not depend on what is
+batched with it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """flat: pointwise kernels on tensors of one shape run along one axis, whatever their rows are.
 
-    y[r<4099, c<2053] = f(x[r, c])   ->   y[i<8415247] = f(x[i]):  4108 blocks of 2048 without a mask, and a tail
+    y[r<4099, c<2053] = f(x[r, c])   ->   y[i<8415247] = f(x[i]):  4108 blocks of 2048 without a mask, and
+    a tail
 
-Rows of odd lengths begin at odd places of memory and end inside of a block, so that their elements are accessed one by
-one, and some threads have nothing to do.  Along one axis whole blocks begin at multiples of their size and need no
-masks: accesses are vectors.  What is left behind the last whole block is taken by small blocks with masks.
+Rows of odd lengths begin at odd places of memory and end inside of a block, so that their elements are
+accessed one by one, and some threads have nothing to do.  Along one axis whole blocks begin at multiples of
+their size and need no masks: accesses are vectors.  What is left behind the last whole block is taken by
+small blocks with masks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Convolution as an implicit product: images are read where windows look, nothing is unfolded in memory.
 
     y[n, o, p] = add over t, c of w[o, t, c] * x[pixel(n, p) + place(t), c]
-->  block (o by 128, n and p by 128): for t, c by 64: acc = dot(load(w, o, t, c), gather(x, pixels + place(t), c), acc)
+->  block (o by 128, n and p by 128): for t, c by 64: acc = dot(load(w, o, t, c), gather(x, pixels +
+place(t), c), acc)
 
 The sum is one chain over taps and channels; the block's shape does not change a bit.
 """

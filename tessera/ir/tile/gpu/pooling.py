@@ -1,6 +1,8 @@
-"""Pooling on a GPU: windows are read where they lie, one tap after the other; gradients look at the windows of a pixel.
+"""Pooling on a GPU: windows are read where they lie, one tap after the other; gradients look at the windows
+of a pixel.
 
-    y[p] = max over taps t of x[p * stride + t]      dx[i] = add over windows p that see i of share[p] where x[i] = y[p]
+    y[p] = max over taps t of x[p * stride + t]      dx[i] = add over windows p that see i of share[p]
+    where x[i] = y[p]
 ->  block (planes, p by 512): for t: acc = max(acc, gather(x, p * stride + t))
 
 A gradient adds its windows up in one chain, from the last that sees a pixel to the first.
@@ -211,7 +213,9 @@ def avg_gradient(p: PoolWindows, include: bool) -> Kernel:
 
 
 def _seeing(block: Lanes) -> Iterator[tuple[list[Tile], tuple[int, ...], Tile | None]]:
-    """The windows that may see each pixel: numbers along each axis, what to add to them, and which do see it."""
+    """The windows that may see each pixel: numbers along each axis, what to add to them, and which do see
+    it.
+    """
     b, p, numbers = block.b, block.p, block.numbers
     firsts, rests = [], []
     for here, low, s in zip(block.places, p.low, p.stride, strict=True):

@@ -1,8 +1,9 @@
 """The block of a product: the one that a model of the device expects to be done first.
 
-A multiprocessor multiplies, and its part of the second cache feeds it: a block of m by n takes for each k the longer
-of m n / RATE and (m + n) bytes / FEED cycles, and the last round of blocks counts as a whole one.  A sum along k is one
-chain in every block, so what is chosen changes no bit (docs/decisions/070-blocks-of-products.md).
+A multiprocessor multiplies, and its part of the second cache feeds it: a block of m by n takes for each k
+the longer of m n / RATE and (m + n) bytes / FEED cycles, and the last round of blocks counts as a whole
+one.  A sum along k is one chain in every block, so what is chosen changes no bit
+(docs/decisions/070-blocks-of-products.md).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at o
 
 @dataclass(frozen=True)
 class ProductShape:
-    """A product: its sizes, the bits of a factor, the stages with it, and whether its left factor lies along m."""
+    """A product: its sizes, the bits of a factor, the stages with it, and whether its left factor lies
+    along m.
+    """
 
     batch: int
     m: int

@@ -3,9 +3,10 @@
     y[i] = x[0] + ... + x[i]   ->   totals[p] = fold of part p; carries = sums of the totals before each part;
                                     y = carries[p] taken down the tree of part p, and x[i] at its leaf
 
-E(i), the fold of all before i, is E(0), nothing, taken down the binary tree over aligned neighbours: a left child has
-its parent's E, a right one has E and the fold of its sibling.  Then y[i] is E(i) and x[i].  A part is a subtree, so
-the bits are the same for any size of parts.  From the end, left and right change places.
+E(i), the fold of all before i, is E(0), nothing, taken down the binary tree over aligned neighbours: a left
+child has its parent's E, a right one has E and the fold of its sibling.  Then y[i] is E(i) and x[i].  A
+part is a subtree, so the bits are the same for any size of parts.  From the end, left and right change
+places.
 
 log(exp(x) + exp(y)) is no scalar op of kernels: its two operands are taken out of a pair, and then joined.
 """

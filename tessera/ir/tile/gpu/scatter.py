@@ -1,17 +1,20 @@
 """scatter: values joined to numbered rows, with the values that meet brought together first.
 
     y = x; y[i[n]] += v[n]   ->   keys[n] = the row that i[n] names, or one behind all
-                                  order = numbers n sorted by keys[n]; starts[r] = first of them with key >= r
-                                  block r: y[r] = x[r] + v[order[starts[r]]] + ... + v[order[starts[r + 1] - 1]]
+                                  order = numbers n sorted by keys[n]; starts[r] = first of them with key >=
+                                  r block r: y[r] = x[r] + v[order[starts[r]]] + ... + v[order[starts[r + 1]
+                                  - 1]]
 
-Up to some ten thousands of numbers, one's place in the order is how many come before it: each is compared with each,
-which a GPU does faster than anything clever.  Beyond that they are sorted (sort.py).
+Up to some ten thousands of numbers, one's place in the order is how many come before it: each is compared
+with each, which a GPU does faster than anything clever.  Beyond that they are sorted (sort.py).
 
-A row takes what meets there eight at a time, in ascending order of n, as a tree and then a chain.  Where hundreds meet
-in a row on average, its values are cut into pieces of equal length that many blocks take; a tree joins the pieces.
-The bits of a row depend on its own values, and on how many values there are for each row.
+A row takes what meets there eight at a time, in ascending order of n, as a tree and then a chain.  Where
+hundreds meet in a row on average, its values are cut into pieces of equal length that many blocks take; a
+tree joins the pieces. The bits of a row depend on its own values, and on how many values there are for each
+row.
 
-Several indices name one row by its number among all; the numbered axes lie beside each other: x[a, row, column].
+Several indices name one row by its number among all; the numbered axes lie beside each other: x[a, row,
+column].
 """
 
 from __future__ import annotations
@@ -143,7 +146,8 @@ class ScatterRows:
                 here = b.apply(name, found, b.full(i64, (_KEYS,), end))
                 inside = b.apply("logical_and", inside, here)
         behind = b.full(i64, (_KEYS,), self.rows)
-        b.store(keys, b.cast(b.apply("where", inside, row, behind), i32), (at,), (_KEYS,), masked=(0,))  # fmt: skip
+        b.store(keys, b.cast(b.apply("where", inside, row, behind), i32), (at,), (_KEYS,),
+            masked=(0,))  # fmt: skip
         return b.finish()
 
     def compared(self) -> Kernel:
@@ -162,7 +166,8 @@ class ScatterRows:
             there = b.load(keys, (loop.variable,), (_OTHERS,), masked=(0,), fill=behind)
             there = b.reshape(there, (1, _OTHERS))
             others = b.cast(b.index(loop.variable, (1, _OTHERS), 1), i32)
-            earlier = b.apply("logical_and", b.apply("eq", there, own), b.apply("lt", others, number))  # fmt: skip
+            earlier = b.apply("logical_and", b.apply("eq", there, own),
+                b.apply("lt", others, number))  # fmt: skip
             before = b.apply("logical_or", b.apply("lt", there, own), earlier)
             loop.carry(b.apply("add", loop.carried[0], b.cast(before, i32)))
         place = b.reshape(b.cast(b.fold("add", loop.results[0], 1), i64), (_NUMBERS,))

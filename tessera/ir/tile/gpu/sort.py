@@ -4,13 +4,13 @@
                              runs of 1024 words, each sorted by a block; two runs as one, until one is left
                              y[r, :] = x[r, words & low]
 
-A word orders the bits of an element as a whole number: NaN comes after all others, zeros are equal, and i tells
-equal elements apart, so that the order is stable (core/sorts.py).  Descending order is that of the inverted bits.
-Elements of 64 bits have their index beside them.
+A word orders the bits of an element as a whole number: NaN comes after all others, zeros are equal, and i
+tells equal elements apart, so that the order is stable (core/sorts.py).  Descending order is that of the
+inverted bits. Elements of 64 bits have their index beside them.
 
-A network merges a run that ascends and one that descends.  Here the second holds inverted words, so that every
-comparison is the same: the smaller first.  Strides that reach beyond a block are passes over memory, up to three
-at a time.
+A network merges a run that ascends and one that descends.  Here the second holds inverted words, so that
+every comparison is the same: the smaller first.  Strides that reach beyond a block are passes over memory,
+up to three at a time.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ class Sort:
         return words
 
     def turned(self, b: Builder, words: Words, k: int, first: Size) -> Words:
-        """Words inverted where a run of k is the second of two and its half is the first, or the other way round."""
+        """Words inverted where a run of k is the second of two and its half is the first, or the other
+        way round.
+        """
         rows, n = words[0].shape
         odd = b.apply("and", b.index(first, (1, n // k, 1, 1), 1), b.full(i64, (1, 1, 1, 1), 1))
         if k > 2:

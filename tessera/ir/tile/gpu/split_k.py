@@ -3,9 +3,10 @@
     t[m, n] = add over k of a[m, k] b[k, n]
 ->  part[p, m, n] = add over k in leaf p of a[m, k] b[k, n];  t[m, n] = (part[0] + part[1]) + part[2] ...
 
-A sum is cut from LONG terms on, whatever the rows, columns and batch are: the order of a sum follows from its length
-alone, and so does every bit.  Where there are few blocks the leaves are computed side by side, in another launch than
-their sum; where there are enough, one block computes all leaves of its sums and has the total in registers.
+A sum is cut from LONG terms on, whatever the rows, columns and batch are: the order of a sum follows from
+its length alone, and so does every bit.  Where there are few blocks the leaves are computed side by side,
+in another launch than their sum; where there are enough, one block computes all leaves of its sums and has
+the total in registers.
 """
 
 from __future__ import annotations

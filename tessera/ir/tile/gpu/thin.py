@@ -7,7 +7,8 @@ What comes before the product is a vector of a few thousand numbers, or folds of
 block takes less time than a launch, and the matrix is fetched meanwhile.  The sum over k is the chain that
 every product has, so the bits are those of separate kernels.
 
-A matrix of many rows is taken in blocks of 64, and rows that are read in pairs, z[m] and z[m + n], in two of them.
+A matrix of many rows is taken in blocks of 64, and rows that are read in pairs, z[m] and z[m + n], in two
+of them.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ class ThinWriter:
 
     @property
     def threads(self) -> Threads:
-        """What a ring of so many steps holds is fetched before all else; each of them costs a little to begin."""
+        """What a ring of so many steps holds is fetched before all else; each of them costs a little to
+        begin.
+        """
         stages = 2 + 2 * self.t.parts if self.rows == WIDE else 3
         return Threads(4, min(self.depth // self.step, stages), roles=True)
 

@@ -1,11 +1,13 @@
-"""topk: the first k of each line without sorting it, by rounds of sorted runs of which the smaller half stays.
+"""topk: the first k of each line without sorting it, by rounds of sorted runs of which the smaller half
+stays.
 
-    runs of K = 2^j >= k words, sorted   ->   of two runs, the smaller word of each pair: the K smallest of both
+    runs of K = 2^j >= k words, sorted   ->   of two runs, the smaller word of each pair: the K smallest
+    of both
                                               until one run is left
 
 An ascending run beside a descending one is bitonic: the smaller of the words that face each other are the K
-smallest, and bitonic again, so that log2 K comparisons sort them.  Blocks do this for parts of a long line, and then for
-what is left of the parts.  Words are those of sort.py, so the order is that of a stable sort.
+smallest, and bitonic again, so that log2 K comparisons sort them.  Blocks do this for parts of a long line,
+and then for what is left of the parts.  Words are those of sort.py, so the order is that of a stable sort.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """update: parts of tensors are replaced where the tensors lie; nothing else of them is touched.
 
-    y[s + i, j] = v(i, j)   for i < m, j < n    ->    block of elements e of the part: y[place(e)] = v(e // n, e % n)
+    y[s + i, j] = v(i, j)   for i < m, j < n    ->    block of elements e of the part: y[place(e)] = v(e
+    // n, e % n)
 
-What is written is a term, computed where it is stored.  All tensors are lines of elements here.  Axes that the part
-covers whole are one with the axis before them, so that a row of a cache is one stretch of memory.
+What is written is a term, computed where it is stored.  All tensors are lines of elements here.  Axes that
+the part covers whole are one with the axis before them, so that a row of a cache is one stretch of memory.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Update:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Elements of the tensor and of the part along an axis, and the start that it has, in steps of so many."""
+    """Elements of the tensor and of the part along an axis, and the start that it has, in steps of so
+    many.
+    """
 
     size: int
     part: int
@@ -114,7 +117,9 @@ class _UpdateWriter:
 
 
 def _on_line(u: Update, types: Mapping[str, TensorType], picked: set[str]) -> Term:
-    """The term of a part as one of the number of an element; tensors are lines, save those that are picked from."""
+    """The term of a part as one of the number of an element; tensors are lines, save those that are
+    picked from.
+    """
     e = symbol(_E)
     sizes = {a.name: int(a.size) for a in u.part.axes}
     steps = dict(zip(sizes, _strides(list(sizes.values())), strict=True))

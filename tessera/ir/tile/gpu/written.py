@@ -2,9 +2,9 @@
 
     dot(cast(a, f32), cast(b, f32), acc) of narrow a and b   ->   dot(a, b, acc)
 
-Products of narrow floats are exact in f32, so a product of two such tiles is what the matrix units compute from
-the narrow ones, at many times the speed; whole numbers of 8 bits are narrow floats, too.  How the units round sums is
-theirs, as in all products of narrow floats.
+Products of narrow floats are exact in f32, so a product of two such tiles is what the matrix units compute
+from the narrow ones, at many times the speed; whole numbers of 8 bits are narrow floats, too.  How the
+units round sums is theirs, as in all products of narrow floats.
 """
 
 from __future__ import annotations
