@@ -22,7 +22,7 @@ from tessera.compile.cpu.bound_program import Prepared
 from tessera.core import tree
 from tessera.ir.schedule.ir import Group, HostCall, Kernel
 from tessera.runtime.kernel import cells_of
-from tessera.runtime.pool import Job, PhaseSeries, pool
+from tessera.runtime.pool import Job, Series, pool
 from tessera.runtime.threads import thread_count
 from tessera.tune.roofline import KernelWork, peaks_here, work_of
 
@@ -35,7 +35,7 @@ class Steps(Prepared):
         for access, what in steps:
             if isinstance(what, Job):
                 places = [self._place(n) for n in (*access.reads, *access.writes)]
-                self.named.append((access.name, PhaseSeries([[(what, places)]], self.threads)))
+                self.named.append((access.name, Series([[(what, places)]], self.threads)))
             elif what is None:
                 self.named.append((access.name, self._copy(access.writes[0])))
             else:
@@ -51,7 +51,7 @@ class Steps(Prepared):
         for name, what in self.named:
             packed = self._pack(*cells_of(cells))
             start = clock()
-            if isinstance(what, PhaseSeries):
+            if isinstance(what, Series):
                 pool().run_series(what, packed)
             else:
                 what(cells)

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.compile.cpu.bound_program import Cells, HostAction, Prepared, Run
 from tessera.ir.schedule.memory import StepAccess
 from tessera.runtime.kernel import cells_of
-from tessera.runtime.pool import Job, PhaseSeries, Task, pool
+from tessera.runtime.pool import Job, Series, Task, pool
 from tessera.runtime.stamps import Array, Records, spans
 
 
@@ -38,7 +38,7 @@ class WatchedProgram(Prepared):
     def _quick(self) -> None:
         return None
 
-    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[PhaseSeries | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
         self.steps = [access for access, _ in steps]
         self.records = Records(len(steps))
         self.phases: list[list[int]] = []
@@ -69,7 +69,7 @@ class WatchedProgram(Prepared):
 
     def _by_itself(self, access: StepAccess, job: Job) -> HostAction:
         places = [self._place(n) for n in (*access.reads, *access.writes)]
-        series = PhaseSeries([[(job, places)]], self.threads)
+        series = Series([[(job, places)]], self.threads)
 
         def run(cells: Cells) -> None:
             pool().run_series(series, self._pack(*cells_of(cells)))

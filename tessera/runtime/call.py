@@ -32,7 +32,7 @@ from tessera.runtime.capi import (
 )
 from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.kernel import FAST
-from tessera.runtime.pool import PhaseSeries, pool
+from tessera.runtime.pool import Series, pool
 from tessera.runtime.pool_ir import HEAD
 
 _FASTCALL_WITH_KEYWORDS = 0x82
@@ -52,7 +52,7 @@ class Direct(NamedTuple):
 
     shape: Sequence[int]
     dtype: Any
-    series: PhaseSeries
+    series: Series
     between: int  # bytes of the arena
     short: bool  # so short that nobody minds if it holds the lock of the interpreter
 

@@ -77,7 +77,7 @@ class _Job(ctypes.Structure):
 Task = tuple[Job, Sequence[tuple[int, int]]]  # the cell and the byte offset of each parameter
 
 
-class PhaseSeries:
+class Series:
     """Phases that run one after another in one call; the jobs of a phase need nothing of each other.
 
     Cells in `checked` must hold arrays whose elements lie in order, or nothing runs.
@@ -185,7 +185,7 @@ class Pool:
                 job.prepared = self
             self._launch(self.block, job.address, parameters)
 
-    def run_series(self, series: PhaseSeries, cells: bytes) -> int:
+    def run_series(self, series: Series, cells: bytes) -> int:
         """Do phases one after another; `cells` are the packed addresses of array objects.
 
         The result is 1, and nothing ran, when a cell that is checked holds no array in order.
@@ -201,7 +201,7 @@ class Pool:
             at = self._scratch[0].address
             return self._series(self.block, series.address, cells, at)  # type: ignore[no-any-return]
 
-    def prepare(self, series: PhaseSeries) -> None:
+    def prepare(self, series: Series) -> None:
         """See that there are threads and scratch for a series."""
         with self._lock:
             for seats, scratch in series.needs if series.seats else ():

@@ -28,7 +28,7 @@ from tessera.ir.schedule.memory import MemoryPlan, StepAccess, View, numbered, p
 from tessera.runtime import memory
 from tessera.runtime.call import Direct
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
-from tessera.runtime.pool import Job, PhaseSeries, Task, pool
+from tessera.runtime.pool import Job, Series, Task, pool
 from tessera.runtime.pool_ir import TIDY
 
 _QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
@@ -73,7 +73,7 @@ class Prepared(Slots):
         )  # fmt: skip
         self.peak = self.plan.peak
         self._number_cells()
-        self.quick: PhaseSeries | None = None  # all that a run does
+        self.quick: Series | None = None  # all that a run does
         self._segments = self._segmented(steps)
         self.own: Run = self._quick() or self._general
         self.run = self.observed()
@@ -181,9 +181,9 @@ class Prepared(Slots):
 
     # Segments
 
-    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[PhaseSeries | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
         """Runs of kernels, and host functions between them."""
-        out: list[PhaseSeries | HostAction] = []
+        out: list[Series | HostAction] = []
         calls: list[tuple[StepAccess, Task]] = []
 
         left = [s for s in self.plan.storages if s.kind == "host"]
@@ -198,7 +198,7 @@ class Prepared(Slots):
         def flush(step: int) -> None:
             if calls:
                 phases = self._phases(calls)
-                out.append(PhaseSeries(phases, self.threads, self._untidy if FAST else ()))
+                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
                 calls.clear()
                 drop(step)
 
@@ -290,7 +290,7 @@ class Prepared(Slots):
     def _general(self, inputs: Sequence[Array]) -> list[Array]:
         cells = self._cells(inputs)
         for s in self._segments:
-            if isinstance(s, PhaseSeries):
+            if isinstance(s, Series):
                 pool().run_series(s, self._pack(*cells_of(cells)))
             else:
                 s(cells)
@@ -324,12 +324,12 @@ class Prepared(Slots):
 
     def _quick(self) -> Callable[[Sequence[Array]], list[Array]] | None:
         """The usual program: one run of kernels, whose results are all that it returns."""
-        alone = len(self._segments) == 1 and isinstance(self._segments[0], PhaseSeries)
+        alone = len(self._segments) == 1 and isinstance(self._segments[0], Series)
         own = [s.space for s in self._results] == list(self.image.outputs)
         if not (FAST and alone and own and self._made):
             return None
         series, made, general = self._segments[0], tuple(self._made), self._general
-        assert isinstance(series, PhaseSeries)
+        assert isinstance(series, Series)
         self.quick = series
         room = self._room
         size, arena = (room,), memory.maker(room)

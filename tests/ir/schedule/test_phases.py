@@ -17,7 +17,7 @@ from tessera.compile.cpu.executable import executable
 from tessera.core.flags import override
 from tessera.ir.schedule.lower import lower
 from tessera.runtime.kernel import cells_of
-from tessera.runtime.pool import Job, PhaseSeries, Pool
+from tessera.runtime.pool import Job, Pool, Series
 from tests.runtime.test_pool import cache, visit  # noqa: F401
 from tests.support.cases.random_graphs import LoopSteps, programs, same_bits
 from tests.support.cases.random_graphs import Program as RandomProgram
@@ -38,7 +38,7 @@ def test_every_instance_of_every_job_runs_once(visit: int, n: int, futex: bool) 
                 phase.append((job, [(len(cells), 0), (len(cells) + 1, 0)]))
                 cells += arrays[-1]
             phases.append(phase)
-        series = PhaseSeries(phases, n)
+        series = Series(phases, n)
         assert series.phases == [len(p) for p in phases]
         assert series.seats < n
         assert pool.run_series(series, struct.pack(f"{len(cells)}P", *cells_of(cells))) == 0
@@ -51,15 +51,15 @@ def test_every_instance_of_every_job_runs_once(visit: int, n: int, futex: bool) 
 def test_jobs_too_small_for_a_thread_share_threads(visit: int) -> None:  # noqa: F811
     small = [(Job(visit, [0], 10, 4, grain=12), [(0, 0), (1, 0)]) for _ in range(4)]
     assert [job.seats for job, _ in small] == [0, 0, 0, 0]
-    assert PhaseSeries([small], 4).seats == 2
-    assert PhaseSeries([[t] for t in small], 4).seats == 0
-    assert PhaseSeries([small], 2).seats == 1
+    assert Series([small], 4).seats == 2
+    assert Series([[t] for t in small], 4).seats == 0
+    assert Series([small], 2).seats == 1
 
 
 def phases(f: Any, *xs: Any) -> list[int]:
     """How many kernels run side by side in each phase of the first run of kernels."""
     made = ts.jit(f, target="cpu").lower(*xs)._machine("phases")
-    return next(s.phases for s in made.at({})._segments if isinstance(s, PhaseSeries))
+    return next(s.phases for s in made.at({})._segments if isinstance(s, Series))
 
 
 X, W = (ts.tensor(np.random.default_rng(0).normal(size=(24, 24)).astype("f")) for _ in range(2))
