@@ -30,7 +30,7 @@ import numpy as np
 import tessera as ts
 from examples.distributed import gpt, gpt3d, mixture
 from tessera import dist
-from tessera.core.pipeline import PipelineSchedule
+from tessera.core.pipeline import Schedule
 
 ROOT = Path(__file__).parent.parent
 RECORD = ROOT / "benchmarks" / "records" / "mesh_hash.json"
@@ -203,7 +203,7 @@ def bubble(schedule: str, chunks: int) -> dict[str, float]:
     return {
         "measured": round(1 - 4 * each / times[4], 3),
         "schedule": round(
-            PipelineSchedule(schedule, 2, 4, chunks).bubble(3.0), 3
+            Schedule(schedule, 2, 4, chunks).bubble(3.0), 3
         ),  # backward computes forward again
         "seconds": round(times[4], 4),
     }

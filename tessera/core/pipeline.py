@@ -19,7 +19,7 @@ NAMES = ("gpipe", "1f1b", "interleaved")
 
 
 @dataclass(frozen=True)
-class PipelineSchedule:
+class Schedule:
     """A schedule for a number of stages, microbatches and chunks a stage."""
 
     name: str

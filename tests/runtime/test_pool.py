@@ -226,11 +226,11 @@ import atexit, ctypes, os, sys, threading, time
 from pathlib import Path
 import numpy as np
 from tessera.core.flags import override
-from tessera.runtime.code import Source, load
+from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.pool import launch
 from tessera.runtime.threads import threads
 KERNEL = '''{KERNEL}'''
-visit = load(Source("visit", KERNEL, ("visit",))).address
+visit = load(LlvmSource("visit", KERNEL, ("visit",))).address
 def check(count=100, n=4):
     with threads(n):
         times, seen = np.zeros(count, np.int32), np.zeros(count, np.uint64)

@@ -18,7 +18,7 @@ from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh
-from tessera.core.pipeline import PipelineSchedule
+from tessera.core.pipeline import Schedule
 from tessera.core.shardspec import ShardSpec
 from tessera.ir.graph.ir import Value
 from tessera.lang import collective
@@ -96,7 +96,7 @@ def pipeline(
     """
     for name, f in (("first", first), ("block", block), ("last", last)):
         demand_function(f"pipeline: {name}", f)
-    plan = PipelineSchedule(schedule, mesh.size(axis), microbatches, chunks)
+    plan = Schedule(schedule, mesh.size(axis), microbatches, chunks)
     stages = _Stages(first, block, last, plan, axis)
     spec = ShardSpec((1,), (axis,))
     whole = ShardSpec()
@@ -135,7 +135,7 @@ def pipeline(
     return call
 
 
-def _check_stacked(blocks: Tree, plan: PipelineSchedule) -> None:
+def _check_stacked(blocks: Tree, plan: Schedule) -> None:
     for x in tree.leaves(blocks):
         if x.ndim < 3 or x.shape[:2] != (plan.chunks, plan.stages):
             raise ShapeError(
@@ -144,7 +144,7 @@ def _check_stacked(blocks: Tree, plan: PipelineSchedule) -> None:
             )
 
 
-def _microbatches(x: Value, plan: PipelineSchedule) -> Value:
+def _microbatches(x: Value, plan: Schedule) -> Value:
     """[batch, ...] as [microbatch, rows, ...]; microbatch m has rows m, m + count, ..., so that a cut of the batch stays."""
     count = plan.microbatches
     if x.ndim == 0 or not isinstance(x.shape[0], int) or x.shape[0] % count:
@@ -158,7 +158,7 @@ def _microbatches(x: Value, plan: PipelineSchedule) -> Value:
 class _Stages:
     """The program of one stage."""
 
-    def __init__(self, first: Any, block: Any, last: Any, plan: PipelineSchedule, axis: str):
+    def __init__(self, first: Any, block: Any, last: Any, plan: Schedule, axis: str):
         self.first, self.block, self.last = first, block, last
         self.plan, self.axis = plan, axis
 

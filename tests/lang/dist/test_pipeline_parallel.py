@@ -8,7 +8,7 @@ import pytest
 import tessera as ts
 from tessera import dist, op
 from tessera.core.errors import OperandError, ShapeError
-from tessera.core.pipeline import PipelineSchedule
+from tessera.core.pipeline import Schedule
 
 SPEC = dist.ShardSpec
 
@@ -31,7 +31,7 @@ SCHEDULES = [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)]
 @pytest.mark.parametrize(("name", "chunks"), SCHEDULES)
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_schedules_run_every_unit_once_and_in_order(name, chunks, stages):
-    s = PipelineSchedule(name, stages, 8, chunks)
+    s = Schedule(name, stages, 8, chunks)
     ahead, back = {}, {}
     for t in range(s.ticks):
         for p in range(stages):
@@ -61,27 +61,27 @@ def test_bubbles_are_those_of_the_literature():
     """(p - 1) / (m + p - 1) for GPipe and 1F1B, and a chunk-th of the idle ticks when interleaved (Narayanan et al. 2021)."""
     for p, m in ((2, 4), (4, 8), (8, 32)):
         plain = (p - 1) / (m + p - 1)
-        assert PipelineSchedule("gpipe", p, m).bubble() == pytest.approx(plain)
-        assert PipelineSchedule("1f1b", p, m).bubble() == pytest.approx(plain)
-        assert PipelineSchedule("interleaved", p, m, 2).bubble() < plain
-    assert PipelineSchedule("gpipe", 4, 32).kept == 32
-    assert PipelineSchedule("1f1b", 4, 32).kept == 7
+        assert Schedule("gpipe", p, m).bubble() == pytest.approx(plain)
+        assert Schedule("1f1b", p, m).bubble() == pytest.approx(plain)
+        assert Schedule("interleaved", p, m, 2).bubble() < plain
+    assert Schedule("gpipe", 4, 32).kept == 32
+    assert Schedule("1f1b", 4, 32).kept == 7
 
 
 def test_schedules_name_what_is_wrong():
     with pytest.raises(OperandError) as e:
-        PipelineSchedule("zigzag", 2, 4)
+        Schedule("zigzag", 2, 4)
     assert (
         e.value.message
         == "pipeline: schedule is 'zigzag', expected one of gpipe, 1f1b, interleaved"
     )
     with pytest.raises(OperandError) as e:
-        PipelineSchedule("interleaved", 2, 3, 2)
+        Schedule("interleaved", 2, 3, 2)
     assert e.value.message == (
         "pipeline: interleaved needs a multiple of 2 microbatches, the number of stages, got 3"
     )
     with pytest.raises(OperandError) as e:
-        PipelineSchedule("1f1b", 2, 3, 2)
+        Schedule("1f1b", 2, 3, 2)
     assert e.value.message == (
         "pipeline: schedule '1f1b' with 2 chunks; interleaved needs 2 or more, the others 1"
     )
@@ -148,7 +148,7 @@ def test_a_pipeline_has_the_gradients_of_the_whole_network(schedule, chunks, axe
     for a, b in zip(ts.tree.leaves(ours), ts.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a.full(), b, rtol=1e-10, atol=1e-13)
     report = dist.explain(f, sharded, s.batch(x), s.batch(y))
-    plan = PipelineSchedule(schedule, stages, 4, chunks)
+    plan = Schedule(schedule, stages, 4, chunks)
     moved = [c for c in report if c.kind == "permute"]
     assert [c.times for c in moved] == [plan.ticks] * 2
     # Gradients of a shard's rows are added over dp once, not in every tick, but for the loss itself.
