@@ -42,6 +42,8 @@ def stopped(traced: Graph, target: str, stop: str, sizes: Mapping[str, int]) -> 
         raise UsageError(
             f"--stop-at is {stop}: {target} has no such pass; it has {', '.join(names)}"
         )
+    if last == "build":
+        raise UsageError("--stop-at build: what is built is no text; stop at emit")
     record = lower_to(traced, target, last, sizes)
     found = [s for s in record if s.name == last]
     if not found:

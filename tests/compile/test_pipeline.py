@@ -188,6 +188,24 @@ def stops(g: Graph, target: str, ran: list[Any]) -> None:
     }
 
 
+# Passes for Hopper, whose groups of threads have roles.
+ROLES = {"fuse_prologue", "fuse_gated_epilogue", "dependent_launch"}
+
+
+@pytest.mark.parametrize("target", ["numpy", *COMPILED])
+def test_the_passes_that_cannot_be_stopped_at_are_known(target: str) -> None:
+    """All but the building of machine code, and on AMD those for Hopper, stop with some numerics."""
+    g, open_ = traced(), {p.name for p in passes_of(target)}
+    with override(verify=False):
+        for numerics in ("deterministic", "fast"):
+            for name in sorted(open_):
+                record = lower_to(g, target, name, numerics=numerics)
+                if record[-1].name == name:
+                    open_.remove(name)
+    wanted = {"build"} if target != "numpy" else set()
+    assert open_ == wanted | (ROLES if target.startswith("hip") else set())
+
+
 def test_what_comes_after_the_stop_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(u: Unit) -> Unit:
         raise KeyError("too far")
@@ -240,6 +258,10 @@ def test_a_stop_that_a_target_does_not_have(file: str, capsys: pytest.CaptureFix
     assert "--stop-at is emit: numpy has no such pass; it has inline, simplify, hoist" in said
     assert main(["compile", file, "--target", "cpu", "--stop-at", "relax_order"]) == 2
     assert "--stop-at relax_order: the pass does not run for this program on cpu" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert main(["compile", file, "--target", "cpu", "--stop-at", "build"]) == 2
+    assert "--stop-at build: what is built is no text; stop at emit" in " ".join(
         capsys.readouterr().err.split()
     )
 
