@@ -83,7 +83,12 @@ def _signature(digest: bytes, key: bytes | None) -> bytes:
 
 
 class Container:
-    """An open bundle: its sections by name, mapped."""
+    """An open bundle: its sections by name, mapped.
+
+    A mapped file may still change, so that what is read of a verified one is a copy that is verified again.
+    """
+
+    verified = False
 
     def __init__(self, path: str | os.PathLike[str], verify: bool = True):
         self.path = Path(path)
@@ -161,6 +166,7 @@ class Container:
         for (_, end), (start, _) in zip(used, [*used[1:], (len(self.data), 0)], strict=True):
             if self.data[end:start].strip(b"\0"):
                 raise self._fail("has bytes outside of its sections; it was changed")
+        self.verified = True
 
     @property
     def signer(self) -> bytes | None:
@@ -190,7 +196,12 @@ class Container:
         s = self.named.get(name)
         if s is None:
             raise self._fail(f"has no section {name!r}")
-        return bytes(self.data[s.offset : s.offset + s.size])
+        found = bytes(self.data[s.offset : s.offset + s.size])
+        if self.verified and hashlib.sha256(found).digest() != s.digest:
+            raise self._fail(
+                f"was changed after it was opened: section {name!r} has another digest"
+            )
+        return found
 
 
 def signed(head: bytes, key: bytes) -> bytes:
