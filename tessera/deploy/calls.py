@@ -22,6 +22,7 @@ from tessera.ir.graph.ir import Value
 from tessera.lang.trace import is_tensor
 
 _TENSORS = (Value, np.ndarray)  # the usual ones, which are leaves
+_MOST_NAMES = 12  # of leaves in an error
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -154,4 +155,5 @@ def _listed(names: Sequence[str]) -> str:
     """Names of leaves for an error."""
     if list(names) == [""]:
         return "no parts"
-    return f"{', '.join(names) or 'no tensors'}"
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES]) or 'no tensors'}{more}"

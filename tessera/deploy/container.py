@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tessera.core.errors import FileError, MissingFileError
+from tessera.core.errors import FileError, MissingFileError, OperandError
 from tessera.core.regular import open_regular
 from tessera.deploy import ed25519
 from tessera.files.atomic import replacing
@@ -56,6 +56,11 @@ def write(
     """Write sections (kind, name, bytes) in order; the digest of the bundle.  `key` signs it: 32 secret
     bytes.
     """
+    if len(sections) > MOST_SECTIONS:
+        raise OperandError(
+            f"bundle: it would have {len(sections)} sections, at most {MOST_SECTIONS} fit; make several "
+            "bundles, or name fewer targets"
+        )
     at = _up(HEADER_BYTES + ENTRY_BYTES * len(sections))
     table = b""
     for kind, name, data in sections:
@@ -180,6 +185,13 @@ class Container:
 
     def check_signature(self, trusted: Sequence[bytes]) -> None:
         """Raise unless one of these keys has signed the bundle."""
+        if isinstance(trusted, bytes) or not all(
+            isinstance(k, bytes) and len(k) == 32 for k in trusted
+        ):
+            raise OperandError(
+                "bundle: trusted is expected to be a list of public keys of 32 bytes, such as "
+                "[bytes.fromhex(...)]"
+            )
         signer = self.signer
         if signer is None:
             raise self._fail("is not signed, but a signature is asked for")

@@ -236,8 +236,9 @@ class Registry:
 
     def sign(self, name: str, key: bytes) -> str:
         """Sign a bundle with 32 secret bytes, after its bytes are compared with its digest; its digest."""
-        if len(key) != 32:
-            raise OperandError(f"registry: a secret key has 32 bytes, got {len(key)}")
+        if not isinstance(key, bytes) or len(key) != 32:
+            got = len(key) if isinstance(key, bytes) else type(key).__name__
+            raise OperandError(f"registry: a secret key has 32 bytes, got {got}")
         with self._locked():
             digest = self.digest_of(name)
             head = self._head(digest)

@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera import Tensor, op
 from tessera.core.errors import FileError, OperandError
-from tessera.deploy import ed25519
+from tessera.deploy import container, ed25519
 
 RNG = np.random.default_rng(4)
 
@@ -78,6 +78,7 @@ def test_arguments_reach_their_inputs(entry: Any, args: Any, named: Any):
         ((), {"scal": S}, "weighted: there is no argument 'scal'; it takes batch, scale"),
         (({"a": A, "b": B}, S, "mean"), {}, "weighted: got 'mean', which is no tensor and was fixed"),
         (({"a": A, "b": B}, {"s": S}), {}, "weighted: scale has s, expected no parts"),
+        (({"a": [0.5] * 40, "b": B}, S), {}, r"batch has a.0, .*, a.11 and 29 more, expected a, b"),
     ],
 )  # fmt: skip
 def test_other_arguments_are_refused(entry: Any, args: Any, named: Any, text: str):
@@ -138,6 +139,24 @@ def test_what_changes_after_it_was_opened_is_not_run(tmp_path: Path):
                 f.write(b"\0" * 16)
     with pytest.raises(FileError, match="was changed after it was opened: section"):
         b.run(A)
+
+
+def test_a_file_that_no_reader_takes_is_not_written(tmp_path: Path):
+    sections = [("graph", f"graph/f{i}", b"") for i in range(4097)]
+    with pytest.raises(OperandError, match="4097 sections, at most 4096 fit; make several"):
+        container.write(tmp_path / "f", sections)
+    assert not (tmp_path / "f").exists()
+
+
+def test_keys_are_bytes(tmp_path: Path):
+    with pytest.raises(OperandError, match="key is str, expected 32 secret bytes"):
+        ts.bundle.save(op.exp, tmp_path / "f", A, key="k" * 32)  # type: ignore[arg-type]
+    ts.bundle.save(op.exp, tmp_path / "f", A, key=bytes(range(32)))
+    public = ed25519.public(bytes(range(32)))
+    assert ts.bundle.load(tmp_path / "f", trusted=(public,)).entries == ("exp",)
+    for wrong in ([public.hex()], [public[:31]], public):
+        with pytest.raises(OperandError, match="a list of public keys of 32 bytes"):
+            ts.bundle.load(tmp_path / "f", trusted=wrong)  # type: ignore[arg-type]
 
 
 def test_a_signature_needs_digests(tmp_path: Path):
