@@ -14,7 +14,7 @@ from tessera.compile.artifact import encode
 from tessera.core.blame import blames_arguments
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
-from tessera.deploy import container
+from tessera.deploy import container, ed25519
 from tessera.deploy import modules as modules_of
 from tessera.deploy.device_code import device_sections
 from tessera.deploy.entries import Traced, entries_of
@@ -106,12 +106,10 @@ def _exported(exports: Iterable[str]) -> dict[str, str]:
 
 
 def _check_key(key: bytes | None) -> None:
-    if key is not None and not isinstance(key, bytes):
+    if key is not None and not ed25519.is_key(key):
         raise OperandError(
-            f"bundle: key is {type(key).__name__}, expected 32 secret bytes of ed25519"
+            f"bundle: key is {type(key).__name__} of {len(key)}, expected 32 secret bytes of ed25519"
         )
-    if key is not None and len(key) != 32:
-        raise OperandError(f"bundle: key has {len(key)} bytes, expected 32 secret ones of ed25519")
 
 
 def _write(

@@ -185,9 +185,7 @@ class Container:
 
     def check_signature(self, trusted: Sequence[bytes]) -> None:
         """Raise unless one of these keys has signed the bundle."""
-        if isinstance(trusted, bytes) or not all(
-            isinstance(k, bytes) and len(k) == 32 for k in trusted
-        ):
+        if not all(map(ed25519.is_key, trusted)):
             raise OperandError(
                 "bundle: trusted is expected to be a list of public keys of 32 bytes, such as "
                 "[bytes.fromhex(...)]"

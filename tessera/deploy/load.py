@@ -185,7 +185,7 @@ class Entry:
             if given.rank != t.rank:
                 raise ShapeError(f"{self.name}: {n} is {given}, expected {t}")
         pairs = zip(self.inputs, types, strict=True)
-        solve([(n, t.shape, given.shape) for (n, t), given in pairs], [])
+        solve([(n, t.shape, cast(tuple[int, ...], g.shape)) for (n, t), g in pairs], [])
 
     def _array(self, v: Any) -> Any:
         """The data of a value: what is on this entry's device stays there."""

@@ -149,7 +149,7 @@ def test_a_file_that_no_reader_takes_is_not_written(tmp_path: Path):
 
 
 def test_keys_are_bytes(tmp_path: Path):
-    with pytest.raises(OperandError, match="key is str, expected 32 secret bytes"):
+    with pytest.raises(OperandError, match="key is str of 32, expected 32 secret bytes"):
         ts.bundle.save(op.exp, tmp_path / "f", A, key="k" * 32)  # type: ignore[arg-type]
     ts.bundle.save(op.exp, tmp_path / "f", A, key=bytes(range(32)))
     public = ed25519.public(bytes(range(32)))
