@@ -8,6 +8,7 @@ them gives.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,16 +55,16 @@ def _types(types: Types, p: Params) -> list[TensorType]:
 def _max(xs: Sequence[Array], p: Params) -> list[Array]:
     (x,) = xs
     dtype = as_dtype(x.dtype)
-    counts = counts_of(TensorType(dtype, x.shape), p)
-    found = np.full((*x.shape[:2], *counts), identity("max", dtype), x.dtype)  # type: ignore[arg-type]
+    counts: Any = counts_of(TensorType(dtype, x.shape), p)
+    found = np.full((*x.shape[:2], *counts), identity("max", dtype), x.dtype)
     spans = [
         (n - 1) * s + (k - 1) * d + 1
         for n, k, s, d in zip(counts, p["size"], p["stride"], p["dilation"], strict=True)
     ]
     low = [a for a, _ in p["padding"]]
-    wide = padded(x, low, spans, identity("max", dtype))  # type: ignore[arg-type]
+    wide = padded(x, low, spans, identity("max", dtype))
     for at in np.ndindex(*p["size"]):
-        here = seen(wide, at, counts, p["stride"], p["dilation"])  # type: ignore[arg-type]
+        here = seen(wide, at, counts, p["stride"], p["dilation"])
         found = scalar("max", (found, here), dtype)
     return [found]
 
