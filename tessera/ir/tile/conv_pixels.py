@@ -28,6 +28,7 @@ class Pixels:
     """The kernel whose vectors lie along the last spatial axis."""
 
     fill: Number = 0  # what is seen where there is no x
+    group: Size
 
     def __init__(self, p: Problem, results: Results):
         self.p, self.b, self.results = p, Builder("conv"), results
