@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.device import ANYWHERE
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.types import TensorType
@@ -15,7 +16,7 @@ from tessera.interop.onnx.evaluate import Evaluator, OnnxScope
 from tessera.interop.onnx.model import Array, Model, OnnxError, OnnxInfo
 from tessera.interop.onnx.proto import array_of
 from tessera.interop.onnx.rule import is_foreign, is_ours, tensor
-from tessera.ir.graph.ir import ANYWHERE, Value, holding
+from tessera.ir.graph.ir import Value, holding
 from tessera.lang.create import asarray
 from tessera.lang.jit import Jitted
 from tessera.lang.lowered import Lowered
