@@ -32,7 +32,7 @@ MAGIC, PLAIN, WITH_REGIONS, WITH_ORDERS = (
 )  # versions: a plan has the least that says it
 TEMPORARY, INPUT, DATA, VIEW = range(4)
 CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER = range(8)
-_ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # values, places, both
+_ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # primitives: values, places, both
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
 _GUARDS = {"equal": 0, "divisible": 1, "at_least": 2}
@@ -66,7 +66,7 @@ class NoPlanError(Exception):
 def is_hosted(n: Node) -> bool:
     """Whether only Python can run a node."""
     return not (
-        n.op.view is not None or n.op.call == "barrier" or n.op.name in _ORDERS or _is_data(n)
+        n.op.view is not None or n.op.call == "barrier" or n.op.call in _ORDERS or _is_data(n)
     )
 
 
@@ -242,7 +242,7 @@ class Planner:
             self._loop(s, self.image.loops[i])
         elif n.op.control:
             self._control(s)
-        elif n.op.name in _ORDERS:
+        elif n.op.call in _ORDERS:
             self._order(s)
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
@@ -307,9 +307,10 @@ class Planner:
     def _order(self, s: HostCall) -> None:
         """A sort, its places, or the first of both, which the runtime does itself."""
         p, (x,) = s.node.params, s.operands
-        descending = p["largest"] if s.node.op.name == "topk" else p["descending"]
+        descending = p["largest"] if "largest" in p else p["descending"]
         made = [self.number(y) for y in s.results]
-        what = _ORDERS[s.node.op.name]
+        assert s.node.op.call is not None, s.node.op.name
+        what = _ORDERS[s.node.op.call]
         self.steps.append(_u32(ORDER, p["axis"], int(descending), what, self.number(x), *made))
         self.orders = True
 
