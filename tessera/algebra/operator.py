@@ -15,6 +15,7 @@ import numpy as np
 from tessera.algebra.annotation import OperatorSpec, operator_spec
 from tessera.algebra.flags import FLAGS, closure
 from tessera.algebra.kind import KINDS, Kind
+from tessera.algebra.refused import RefusesElements
 from tessera.core import tree
 from tessera.core.blame import MISFITS, blamed, methods_blame_arguments
 from tessera.core.counterparts import lacking
@@ -31,7 +32,7 @@ _ARRAYS = (Value, np.ndarray, np.generic, int, float, complex)
 
 
 @methods_blame_arguments
-class Operator(Plotted):
+class Operator(Plotted, RefusesElements):
     """A linear operator of shape (rows, columns): A @ x, A @ B, A + B, 2 * A, A.H, A ** k, A.solve(b).
 
     `Operator["Din", "Dout", T, P]` is an annotation: the size of arguments, that of results, a dtype
@@ -192,6 +193,8 @@ class Operator(Plotted):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
+        if isinstance(other, Operator):
+            raise located(OperandError("A / B: got two operators; write A @ B.inverse()"))
         return _call("divide", self, other) if isinstance(other, _ARRAYS) else NotImplemented
 
     def __neg__(self) -> Operator:

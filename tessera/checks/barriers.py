@@ -100,13 +100,13 @@ class _Proof(Walk):
         for op in block.operations:
             if op.block is not None:
                 since = self.loop(op, context, since)
-            elif op.name == "barrier":
+            elif op.traits.meets:
                 since = [s for s in since if s.flying]
-            elif op.name == "wait":
+            elif op.traits.waits:
                 since = self.wait(op, since)
             elif op.memory is not None and op.memory.space == "shared":
                 if op.traits.reads or op.traits.writes:
-                    new = _Since(self.access(op, context), flying=op.name == "store_async")
+                    new = _Since(self.access(op, context), flying=op.traits.flies)
                     self.compare(since, new)
                     since = [*since, new]
         return since
@@ -158,7 +158,7 @@ class _Proof(Walk):
         if a.op is b.op and not old.flying and a.low == tuple(
             substitute(x, old.names) if x is not None else None for x in a.low
         ):  # fmt: skip
-            return a.op.name != "scatter"  # each thread writes its own elements again
+            return not a.op.traits.by_data  # each thread writes its own elements again
         facts = [*(substitute(f, old.names) for f in a.context.facts), *old.facts, *b.context.facts]
         for axis, n in enumerate(a.shape):
             x = symbol(f"_x{axis}")
@@ -233,9 +233,9 @@ class _Threads:
         self.number = {op: i for i, op in enumerate(self.operations)}
 
     def meet(self, e: Event, places: Any = None) -> None:
-        if e.op.name == "barrier":
+        if e.op.traits.meets:
             self.epoch += 1
-        elif e.op.name == "wait":
+        elif e.op.traits.waits:
             while len(self.flying) > e.op.attributes["pending"]:
                 self.arrive(self.flying.pop(0))
         elif e.op.memory in self.state and places is not None:
@@ -255,7 +255,7 @@ class _Threads:
             return
         self.fault(e, where, written & (s.key[where] != mine), s.writer[where], False)
         self.fault(e, where, s.read[where] == self.epoch, s.reader[where], False)
-        if e.op.name == "store_async":
+        if e.op.traits.flies:
             s.flying[where] = self.number[e.op] + 1
             self.flying.append(e)
         else:

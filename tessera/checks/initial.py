@@ -70,7 +70,7 @@ def _few(stores: list[Access]) -> list[Access]:
 
 def _covers(w: Access, r: Access) -> bool:
     """Whether an earlier store writes all that a load reads, over the loops that have ended."""
-    if None in w.low or None in r.low or w.op.name == "scatter":
+    if None in w.low or None in r.low or w.op.traits.by_data:
         return False
     ended = [c for c in w.context.counters if c not in r.context.counters]
     last = _last_of(w.context, ended)
@@ -146,7 +146,7 @@ def _reads_garbage(kernel: Kernel, sizes: Env, instance: Env, most: int) -> tupl
         m = e.op.memory
         if m is None or m.space == "global":
             continue
-        if e.op.name == "alloc":
+        if e.op.traits.makes:
             written[m] = np.zeros(shape_at(m, sizes), bool)
         elif "picked" in e.op.attributes:
             written[m][...] = True
@@ -180,7 +180,7 @@ class _Run:
         m = op.memory
         if m is None or m.space == "global":
             return
-        if op.name == "alloc":
+        if op.traits.makes:
             data = i.memories[m]
             data[...] = random_array(data.shape, m.type.dtype, self.rng)
             self.written[m] = np.zeros(data.shape, bool)

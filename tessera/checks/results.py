@@ -50,8 +50,8 @@ def check_results(
 
 def _gap(kernel: Kernel, m: Memory, known: Mapping[str, int] | None) -> Finding | None:
     """An element that no store reaches; None where stores depend on data, or reach all that is tried."""
-    writes = [op for op in walk(kernel.body) if op.memory is m and op.name != "load"]
-    if any(op.name not in ("store", "store_async") for op in writes):
+    writes = [op for op in walk(kernel.body) if op.memory is m and op.traits.writes]
+    if any(op.traits.by_data for op in writes):
         return None
     for sizes in try_sizes(kernel, known):
         shape = shape_at(m, sizes)
@@ -68,7 +68,7 @@ def _written(kernel: Kernel, m: Memory, sizes: Env, every: list[Env]) -> np.ndar
     written = np.zeros(shape_at(m, sizes), bool)
     for instance in every:
         for e in events(kernel, sizes, instance, None):
-            if e.op.memory is m and e.op.name in ("store", "store_async"):
+            if e.op.memory is m and e.op.traits.writes:
                 written[clipped(e, sizes)] = True
     return written
 

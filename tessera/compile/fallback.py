@@ -140,6 +140,7 @@ class PlainRun:
     """A plain executable where a prepared program would stand."""
 
     peak = 0
+    constants: list[Array] | None = None
 
     def __init__(self, executable: Executable):
         self.executable = executable

@@ -14,7 +14,7 @@ from functools import partial
 
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Pass, has_roles, is_fast
 from tessera.core.deferred import Deferred
-from tessera.transform.decompose import decompose
+from tessera.transform.decompose import decompose_on_cpu
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
 from tessera.transform.make_moves import make_moves
@@ -45,7 +45,7 @@ CPU: tuple[Pass, ...] = (
     # Before decompose, which would make them choices at every place of a tensor.
     Pass(GRAPH, "write_in_place", write_in_place,
          "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),
-    Pass(GRAPH, "decompose", decompose, "replace ops that are defined by other ops by those"),
+    Pass(GRAPH, "decompose", decompose_on_cpu, "replace ops that are defined by other ops by those"),
     # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one
     # fixpoint.
     Pass(GRAPH, "sink", sink_on_cpu,
@@ -58,6 +58,9 @@ CPU: tuple[Pass, ...] = (
          "group contraction, rows and contraction, as in attention, block by block of their rows"),
     Pass(SCHEDULE, "fuse_fft", Deferred("tessera.ir.schedule.fuse_fft:fuse_fft"),
          "fuse transforms along one axis with what stands between them"),
+    # After the others, which look for kernels of their own.
+    Pass(SCHEDULE, "fuse_epilogues", Deferred("tessera.ir.schedule.fuse_epilogues:fuse_epilogues"),
+         "compute what follows a convolution point by point where its sums are finished"),
     Pass(SCHEDULE, "relax_order", Deferred("tessera.ir.schedule.relax_order:relax_order"),
          "let folds have any order and products fuse with sums", when=is_fast),
     # Last: a nest belongs to a kernel in its final form.

@@ -27,6 +27,7 @@ from tessera.core.evaluate import cast
 from tessera.core.fma import fma
 from tessera.core.folds import LEAF, join_leaves
 from tessera.core.primitive import Array, Definition, Params, Types, are_plain
+from tessera.core.scalar import Number
 from tessera.core.types import TensorType
 
 MOST_AXES = 3  # spatial axes that a convolution on the machine may have
@@ -93,18 +94,18 @@ def counts_of(types: Types, p: Params) -> list[Size]:
     return out
 
 
-def _padded(x: Array, low: Sequence[int], sizes: Sequence[int]) -> Array:
-    """So many places of the spatial axes of x, from `low` before the first on; zeros are no places."""
+def padded(x: Array, low: Sequence[int], sizes: Sequence[int], fill: Number = 0) -> Array:
+    """So many places of the spatial axes of x, from `low` before the first on; a fill where is none."""
     high = [n - a - m for n, a, m in zip(sizes, low, x.shape[2:], strict=True)]
     cut: Any = [
         slice(max(-a, 0), max(n - max(-b, 0), 0))
         for n, a, b in zip(x.shape[2:], low, high, strict=True)
     ]
     around = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
-    return np.pad(x[(..., *cut)], [(0, 0), (0, 0), *around])
+    return np.pad(x[(..., *cut)], [(0, 0), (0, 0), *around], constant_values=fill)
 
 
-def _seen(
+def seen(
     x: Array, at: Sequence[int], counts: Sequence[int], stride: Sequence[int],
     dilation: Sequence[int],
 ) -> Array:  # fmt: skip
@@ -113,8 +114,8 @@ def _seen(
         slice(k * d, k * d + (n - 1) * s + 1, s)
         for k, n, s, d in zip(at, counts, stride, dilation, strict=True)
     ]
-    seen: Array = x[(..., *cut)]
-    return seen
+    found: Array = x[(..., *cut)]
+    return found
 
 
 def _convolved(
@@ -127,15 +128,15 @@ def _convolved(
         max((n - 1) * s + (k - 1) * d + 1, 0)
         for n, k, s, d in zip(counts, w.shape[2:], stride, dilation, strict=True)
     ]
-    wide = _padded(x, low, spans)
+    wide = padded(x, low, spans)
     wide = wide.reshape(x.shape[0], groups, x.shape[1] // groups, *wide.shape[2:])
     kernel = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
 
     def factors(k: Any) -> tuple[Array, Array]:
         c, *at = k
         weights = kernel[(slice(None), slice(None), *k)]
-        seen = _seen(wide[:, :, None, c], at, counts, stride, dilation)
-        return seen, weights.reshape(*weights.shape, *(1,) * rank)
+        here = seen(wide[:, :, None, c], at, counts, stride, dilation)
+        return here, weights.reshape(*weights.shape, *(1,) * rank)
 
     shape = (x.shape[0], groups, kernel.shape[1], *counts)
     y = _sum(Leaves.of(w.shape[1:]), shape, x.dtype, factors)
@@ -159,15 +160,15 @@ def _weights(xs: Sequence[Array], p: Params) -> list[Array]:
         (n - 1) * s + (k - 1) * d + 1
         for n, k, s, d in zip(ct.shape[2:], window, p["stride"], p["dilation"], strict=True)
     ]
-    wide = _padded(x, low, spans)
+    wide = padded(x, low, spans)
     wide = wide.reshape(x.shape[0], groups, 1, x.shape[1] // groups, *wide.shape[2:])
     given = ct.reshape(x.shape[0], groups, ct.shape[1] // groups, *ct.shape[2:])
 
     def factors(k: Any) -> tuple[Array, Array]:
         b, *at = k
         one = given[(b, slice(None), slice(None), *at)]
-        seen = _seen(wide[b], at, window, p["dilation"], p["stride"])
-        return seen, one.reshape(*one.shape, *(1,) * (1 + len(at)))
+        here = seen(wide[b], at, window, p["dilation"], p["stride"])
+        return here, one.reshape(*one.shape, *(1,) * (1 + len(at)))
 
     made, into = ct.shape[1], x.shape[1] // groups
     sizes = (x.shape[0], *ct.shape[2:])
@@ -298,7 +299,7 @@ def _input_types(types: Types, p: Params) -> list[TensorType]:
 
 
 CONVOLUTIONS = (
-    Definition("conv", _supports, _types, _conv),
+    Definition("conv", _supports, _types, _conv, arity=2),
     Definition("conv_weights", _supports_weights, _weights_types, _weights),
     Definition("conv_input", _supports_input, _input_types, _input),
 )

@@ -11,7 +11,11 @@ from types import ModuleType
 # Below tessera; what was in a folder is in the folder that it became.
 MOVED = {
     "accelerator": "compile.gpu",
+    "algebra.constructors.displacement": "ops.toeplitz",
     "build": "compile.cpu.build",
+    "checks.prove": "core.prove",
+    "checks.ranges": "ir.tile.ranges",
+    "checks.scope": "ir.tile.scope",
     "core.usual": "core.call_guard",
     "executable": "compile.executable",
     "fallback": "compile.fallback",
@@ -39,6 +43,7 @@ MOVED = {
     "ir.tile.asks": "ir.tile.prefetch",
     "ir.tile.bypass": "ir.tile.nontemporal_stores",
     "ir.tile.expand": "ir.tile.legalize",
+    "ir.tile.gpu.random": "ir.tile.draws",
     "ir.tile.gpu.spread": "ir.tile.gpu.split_reduction",
     "ir.tile.place": "ir.tile.nest_cursor",
     "ir.tile.reverse": "ir.tile.autodiff",

@@ -38,3 +38,5 @@ class Definition:
     supports: Callable[[Types, Params], bool]  # of the operands
     infer: Callable[[Types, Params], Sequence[TensorType]]  # the types of the results
     evaluate: Callable[[Sequence[Array], Params], Sequence[Array]]  # at known sizes
+    # Operands of one whose kernels on CPUs can compute an epilogue point by point; 0: they cannot.
+    arity: int = 0

@@ -11,6 +11,7 @@ from tessera.core.draws import DRAWS
 from tessera.core.filters import FILTERS
 from tessera.core.movement import MOVEMENT
 from tessera.core.pairs import COMPLEX
+from tessera.core.pools import POOLS
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
@@ -32,6 +33,7 @@ PRIMITIVES: dict[str, Definition] = {
         *DRAWS,
         *WRITES,
         *MOVEMENT,
+        *POOLS,
     )
 }
 

@@ -204,6 +204,23 @@ def _too_deep() -> TreeError:
     )
 
 
+def children(tree: Any) -> list[tuple[Any, Any]] | None:
+    """What is right below the root of a tree, with its key, field or number; None of a leaf."""
+    kind = _kind(type(tree))
+    if kind is None:
+        return None
+    below, aux = kind.flatten(tree)
+    shape = Structure(kind.seen_as or type(tree), aux, (LEAF,) * len(below))
+    return list(zip(keys(shape), below, strict=True))
+
+
+def with_children(tree: Any, below: Sequence[Any]) -> Any:
+    """The tree with other subtrees right below its root, in the order of `children`."""
+    kind = _kind(type(tree))
+    assert kind is not None, tree
+    return kind.unflatten(kind.flatten(tree)[1], below)
+
+
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     """The tree with this structure and these leaves."""
     if not isinstance(structure, Structure):

@@ -14,14 +14,14 @@ from tessera.compile.artifact import encode
 from tessera.core.blame import blames_arguments
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
-from tessera.deploy import container
+from tessera.deploy import container, ed25519
 from tessera.deploy import modules as modules_of
 from tessera.deploy.device_code import device_sections
 from tessera.deploy.entries import Traced, entries_of
 from tessera.deploy.load import Bundle, Entry, load
 from tessera.deploy.machine_code import Compiled, compile_for
 from tessera.deploy.modules import Imported, imported
-from tessera.deploy.plan import NoPlanError, Planner
+from tessera.deploy.plan import Hosted, NoPlanError, Planner
 from tessera.deploy.targets import check_targets, check_threads, processor, tools_of
 from tessera.deploy.weights import Weights, pieces
 from tessera.runtime.tuned import Given, giving
@@ -106,8 +106,10 @@ def _exported(exports: Iterable[str]) -> dict[str, str]:
 
 
 def _check_key(key: bytes | None) -> None:
-    if key is not None and len(key) != 32:
-        raise OperandError(f"bundle: key has {len(key)} bytes, expected 32 secret ones of ed25519")
+    if key is not None and not ed25519.is_key(key):
+        raise OperandError(
+            f"bundle: key is {type(key).__name__} of {len(key)}, expected 32 secret bytes of ed25519"
+        )
 
 
 def _write(
@@ -193,10 +195,18 @@ def _cpu_sections(
             raise OperandError(
                 f"bundle: {e.name} for {target} has steps that only Python can run: {error}; give sizes as "
                 "numbers "
-                "or replace these ops, or pass python_only=True for a bundle that Python alone loads"
+                f"or replace these ops{_instead(error.steps)}, or pass python_only=True for a bundle that "
+                "Python alone loads"
             ) from None
-        return made, error.steps
+        return made, list(dict.fromkeys(s.what for s in error.steps))  # places are of this machine
     return [*made, ("plan", f"plan/{where}", plan)], []
+
+
+def _instead(steps: Sequence[Hosted]) -> str:
+    """What to write in the place of complex steps."""
+    if not any(s.is_complex for s in steps):
+        return ""
+    return " (write those of complex numbers by op.real, op.imag and op.complex)"
 
 
 def _keeper(held: Weights, entry: str) -> Callable[[Any, DType], int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tessera.core.errors import FileError, MissingFileError
+from tessera.core.errors import FileError, MissingFileError, OperandError
 from tessera.core.regular import open_regular
 from tessera.deploy import ed25519
 from tessera.files.atomic import replacing
@@ -56,6 +56,11 @@ def write(
     """Write sections (kind, name, bytes) in order; the digest of the bundle.  `key` signs it: 32 secret
     bytes.
     """
+    if len(sections) > MOST_SECTIONS:
+        raise OperandError(
+            f"bundle: it would have {len(sections)} sections, at most {MOST_SECTIONS} fit; make several "
+            "bundles, or name fewer targets"
+        )
     at = _up(HEADER_BYTES + ENTRY_BYTES * len(sections))
     table = b""
     for kind, name, data in sections:
@@ -83,7 +88,12 @@ def _signature(digest: bytes, key: bytes | None) -> bytes:
 
 
 class Container:
-    """An open bundle: its sections by name, mapped."""
+    """An open bundle: its sections by name, mapped.
+
+    A mapped file may still change, so that what is read of a verified one is a copy that is verified again.
+    """
+
+    verified = False
 
     def __init__(self, path: str | os.PathLike[str], verify: bool = True):
         self.path = Path(path)
@@ -161,6 +171,7 @@ class Container:
         for (_, end), (start, _) in zip(used, [*used[1:], (len(self.data), 0)], strict=True):
             if self.data[end:start].strip(b"\0"):
                 raise self._fail("has bytes outside of its sections; it was changed")
+        self.verified = True
 
     @property
     def signer(self) -> bytes | None:
@@ -174,6 +185,11 @@ class Container:
 
     def check_signature(self, trusted: Sequence[bytes]) -> None:
         """Raise unless one of these keys has signed the bundle."""
+        if not all(map(ed25519.is_key, trusted)):
+            raise OperandError(
+                "bundle: trusted is expected to be a list of public keys of 32 bytes, such as "
+                "[bytes.fromhex(...)]"
+            )
         signer = self.signer
         if signer is None:
             raise self._fail("is not signed, but a signature is asked for")
@@ -190,7 +206,12 @@ class Container:
         s = self.named.get(name)
         if s is None:
             raise self._fail(f"has no section {name!r}")
-        return bytes(self.data[s.offset : s.offset + s.size])
+        found = bytes(self.data[s.offset : s.offset + s.size])
+        if self.verified and hashlib.sha256(found).digest() != s.digest:
+            raise self._fail(
+                f"was changed after it was opened: section {name!r} has another digest"
+            )
+        return found
 
 
 def signed(head: bytes, key: bytes) -> bytes:

@@ -80,6 +80,11 @@ def _is_small(a: Point) -> bool:
     return _packed(_times(8, a)) == _packed(_ZERO)
 
 
+def is_key(x: object) -> bool:
+    """Whether x can be a key, secret or public: 32 bytes."""
+    return isinstance(x, bytes) and len(x) == 32
+
+
 def public(key: bytes) -> bytes:
     """The public key of 32 secret bytes."""
     return _packed(_times(_secret(key)[0], _BASE))

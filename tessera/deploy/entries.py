@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from tessera.core.dims import Size
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
+from tessera.deploy.calls import dotted, fixed_text
 from tessera.ir.graph.ir import Builder, Graph, Value, data_of, on_host
 from tessera.lang.annotation import TensorSpec
+from tessera.lang.arguments import Call
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.methods import BoundMethod
 from tessera.lang.trace import is_tensor
@@ -35,6 +37,7 @@ class Traced:
     structure: Node
     weights: tuple[tuple[str, Any, TensorType], ...]  # name, array and type, in the order of inputs
     numerics: str
+    fixed: Mapping[str, str] = field(default_factory=dict)  # arguments that are no tensors, as text
 
     def manifest(self) -> dict[str, Any]:
         """What the manifest says of the entry point."""
@@ -46,6 +49,7 @@ class Traced:
             "guards": [[c.kind, str(c.left), str(c.right), c.reason] for c in self.graph.guards],
             "numerics": self.numerics,
             "graph": self.graph.hash,
+            **({"fixed": dict(self.fixed)} if self.fixed else {}),
         }  # fmt: skip
 
 
@@ -69,11 +73,17 @@ def entries_of(f: Any, args: Sequence[Any], weights: Any) -> list[Traced]:
             "bundle: with a dict of entry points the arguments stand beside each function: "
             '{"step": (f, x)}'
         )
-    out = []
+    out: dict[str, Traced] = {}
     for name, given in f.items():
         g, *own = given if isinstance(given, tuple | list) else (given,)
-        out.append(trace_entry(str(name), g, own, weights))
-    return out
+        made = trace_entry(str(name), g, own, weights)
+        if made.name in out:
+            raise OperandError(
+                f"bundle: two entry points would be called {made.name!r}; a name has at most 32 letters, "
+                "digits and underscores"
+            )
+        out[made.name] = made
+    return list(out.values())
 
 
 def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> Traced:
@@ -92,15 +102,23 @@ def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> Traced:
     of_tensors = [k for k, x in zip(owners, call.leaves, strict=True) if is_tensor(x)]
     count = sum(k < held for k in of_tensors)
     paths = [p for p, x in zip(call.paths, call.leaves, strict=True) if is_tensor(x)]
+    own = _own_values(call, call.names[:held])
     return _entry(
-        called, t.graph, t.structure, count, [_clean(p) for p in paths], call.tensors, jitted.mode
-    )
+        called, t.graph, t.structure, count, list(map(dotted, paths)), call.tensors, jitted.mode, own
+    )  # fmt: skip
+
+
+def _own_values(call: Call, held: Sequence[str]) -> dict[str, str]:
+    """The arguments that are no tensors as text, but for those of what a bundle holds."""
+    own = ((dotted(p), x) for p, x in call.values().items())
+    return {p: fixed_text(x) for p, x in own if p.partition(".")[0] not in held}
 
 
 def _entry(
     name: str, g: Graph, structure: tree.Structure, count: int, paths: Sequence[str],
     tensors: Sequence[Value],
     numerics: str,
+    fixed: Mapping[str, str],
 ) -> Traced:  # fmt: skip
     own = len(g.inputs) - len(g.captured)
     inputs, held = g.inputs[count:own], g.inputs[:count]
@@ -112,20 +130,15 @@ def _entry(
     )  # fmt: skip
     arrays = [_host(v) for v in concrete]
     types = [v.type for v in ordered[len(inputs) :]]
-    outs = [_clean(p) or f"output{i}" for i, p in enumerate(tree.structure_paths(structure))]
+    outs = [dotted(p) or f"output{i}" for i, p in enumerate(tree.structure_paths(structure))]
     return Traced(
         name, made, tuple(paths[count:own]), tuple(outs), _node(structure),
-        tuple(zip(names, arrays, types, strict=True)), numerics,
+        tuple(zip(names, arrays, types, strict=True)), numerics, fixed,
     )  # fmt: skip
 
 
 def _host(v: Value) -> Any:
     return np.asarray(on_host(data_of(v, "bundle")))
-
-
-def _clean(path: str) -> str:
-    """A path through a tree as words between dots."""
-    return ".".join(re.findall(r"[A-Za-z0-9_]+", path))
 
 
 def _identifier(name: str) -> str:

@@ -16,13 +16,13 @@ import numpy as np
 from tessera.compile import compile_graph
 from tessera.compile.artifact import decode, demand_fit
 from tessera.compile.cpu.executable import MachineExecutable
-from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import solve
 from tessera.core.device import CPU, Device
 from tessera.core.errors import DTypeError, FileError, OperandError, ShapeError, TesseraError
 from tessera.core.types import TensorType
 from tessera.deploy import weights
+from tessera.deploy.calls import Taken, tensors_of
 from tessera.deploy.container import Container
 from tessera.deploy.device_program import DeviceProgram, fitting
 from tessera.deploy.entries import rebuilt
@@ -34,7 +34,6 @@ from tessera.ir.graph.ir import data_of, holding, on_host
 from tessera.ir.graph.text import parse_graph
 from tessera.lang.arguments import argument
 from tessera.lang.device import as_device, devices
-from tessera.lang.trace import is_tensor
 from tessera.runtime.allocator import blocks
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.kernel import CompiledKernel
@@ -53,6 +52,10 @@ def load(
     With `trusted`, public keys of ed25519, a bundle that none of them signed is an error.  It runs on
     `device`, such as "cuda:0"; without one on this processor, or on a GPU where it has code for that alone.
     """
+    if trusted is not None and not verify:
+        raise OperandError(
+            "bundle: a signature is of digests; with trusted= leave out verify=False"
+        )
     c = Container(path, verify)
     if trusted is not None:
         c.check_signature(trusted)
@@ -97,14 +100,14 @@ class Bundle:
             )
         return found
 
-    def run(self, *args: Any) -> Any:
+    def run(self, *args: Any, **named: Any) -> Any:
         """Run the only entry point."""
         if len(self._entries) != 1:
             raise OperandError(
                 f"bundle: {self.container.path} has the entries {', '.join(self._entries)}; say which: "
                 ".entry(name)"
             )
-        return next(iter(self._entries.values())).run(*args)
+        return next(iter(self._entries.values())).run(*args, **named)
 
     __call__ = run
 
@@ -121,6 +124,8 @@ class Entry:
         self.row = row
         self.inputs = [described(x) for x in row["inputs"]]
         self.outputs = [described(x) for x in row["outputs"]]
+        self._taken = Taken(name, [n for n, _ in self.inputs], row.get("fixed", {}))
+        self._fitting: list[TensorType] | None = None  # those of the last call
         self._executable: Any = None
         self.target: str | None = None  # what runs it, when it has run
         self.device = CPU  # where it runs, when it has run
@@ -134,7 +139,9 @@ class Entry:
             )
         ins, outs = ([n for n, _ in x] for x in (self.inputs, self.outputs))
         held = [(n, self.bundle.weights[n]) for n in self.row["weights"]]
-        return Module(name, g, ins, outs, held, self.row["returns"], self.row["numerics"])
+        return Module(
+            name, g, ins, outs, held, self.row["returns"], self.row["numerics"], self._taken.fixed
+        )
 
     def _inlined(self, values: Sequence[Any]) -> Any:
         """The results in a function that is being traced, whose graph has this one's nodes then."""
@@ -144,23 +151,15 @@ class Entry:
         found = iter(inlined(m, values, held))
         return rebuilt(self.row["returns"], lambda: next(found))
 
-    def run(self, *args: Any) -> Any:
-        """The results for these arguments, trees as the function took them."""
-        values = [argument(x) for x in tree.leaves(args) if is_tensor(x)]
+    def run(self, *args: Any, **named: Any) -> Any:
+        """The results for these arguments, trees as the function took them, by position or name."""
+        values = [argument(x) for x in tensors_of(self._taken, args, named)]
         if any(v.storage is None for v in values):
             return self._inlined(values)
-        if len(values) != len(self.inputs):
-            wanted = ", ".join(f"{n}: {t}" for n, t in self.inputs)
-            raise OperandError(
-                f"{self.name}: got {len(values)} tensors, expected {len(self.inputs)}: {wanted}"
-            )
-        for (n, t), v in zip(self.inputs, values, strict=True):
-            if v.type.dtype is not t.dtype:
-                raise DTypeError(f"{self.name}: {n} is {v.type}, expected {t}")
-            if v.ndim != t.rank:
-                raise ShapeError(f"{self.name}: {n} is {v.type}, expected {t}")
-        shapes = [(n, t.shape, v.shape) for (n, t), v in zip(self.inputs, values, strict=True)]
-        solve(shapes, [])
+        types = [v.type for v in values]
+        if types != self._fitting:
+            self._check(types)
+            self._fitting = types
         if self._executable is None:
             self._executable = self._made()
         outs = self._executable.run([self._array(v) for v in values])
@@ -171,6 +170,22 @@ class Entry:
         return rebuilt(self.row["returns"], lambda: next(found))
 
     __call__ = run
+
+    def _check(self, types: Sequence[TensorType]) -> None:
+        """Refuse tensors that the entry point does not take."""
+        if len(types) != len(self.inputs):
+            wanted = ", ".join(f"{n}: {t}" for n, t in self.inputs)
+            raise OperandError(
+                f"{self.name}: got {len(types)} tensors, expected {len(self.inputs)}: {wanted}"
+                f"{self._taken.told}"
+            )
+        for (n, t), given in zip(self.inputs, types, strict=True):
+            if given.dtype is not t.dtype:
+                raise DTypeError(f"{self.name}: {n} is {given}, expected {t}")
+            if given.rank != t.rank:
+                raise ShapeError(f"{self.name}: {n} is {given}, expected {t}")
+        pairs = zip(self.inputs, types, strict=True)
+        solve([(n, t.shape, cast(tuple[int, ...], g.shape)) for (n, t), g in pairs], [])
 
     def _array(self, v: Any) -> Any:
         """The data of a value: what is on this entry's device stays there."""

@@ -65,6 +65,7 @@ def _is_entry(name: str, e: Any, tensors: Mapping[str, Any]) -> bool:
         and e["numerics"] in NUMERICS
         and _are_texts(held)
         and _are_texts(e.get("imports", []))
+        and _are_texts(list(e.get("fixed", {}).values()))
         and all(n in tensors for n in held)
         and all(isinstance(v["name"], str) for v in (*e["inputs"], *e["outputs"]))
         and all(isinstance(t, str) and _are_texts(s) for t, s in e["hosted"].items())

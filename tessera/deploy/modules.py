@@ -106,8 +106,9 @@ class Module:
     def __init__(
         self, name: str, graph: Graph, inputs: Sequence[str], outputs: Sequence[str],
         weights: Sequence[tuple[str, Any]], returns: Returns, numerics: str,
+        fixed: Mapping[str, str],
     ):  # fmt: skip
-        self.name, self.graph, self.numerics = name, graph, numerics
+        self.name, self.graph, self.numerics, self.fixed = name, graph, numerics, fixed
         self.inputs, self.outputs, self.returns = tuple(inputs), tuple(outputs), returns
         self.weights = tuple(weights)  # name and array
 
@@ -134,7 +135,7 @@ class _Linker:
         names = [*m.inputs, *(n for n, _, _ in self.weights)]
         g = Graph(made.inputs, made.nodes, made.outputs, m.graph.name, names, (), self.guards)
         return Traced(
-            called, g, m.inputs, m.outputs, m.returns, tuple(self.weights), m.numerics
+            called, g, m.inputs, m.outputs, m.returns, tuple(self.weights), m.numerics, m.fixed
         )  # fmt: skip
 
     def copy(

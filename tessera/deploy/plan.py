@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ MAGIC, PLAIN, WITH_REGIONS, WITH_ORDERS = (
 )  # versions: a plan has the least that says it
 TEMPORARY, INPUT, DATA, VIEW = range(4)
 CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER = range(8)
-_ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # values, places, both
+_ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # primitives: values, places, both
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
 _GUARDS = {"equal": 0, "divisible": 1, "at_least": 2}
@@ -43,18 +43,30 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Keep = Callable[[Array, DType], int]  # keeps an array among the weights; where its bytes begin
 
 
-class NoPlanError(Exception):
-    """Steps that only Python can run, by name."""
+class Hosted(NamedTuple):
+    """A step that only Python can run: what it is, where the user wrote it, whether of complex numbers."""
 
-    def __init__(self, steps: Sequence[str]):
-        super().__init__(", ".join(steps))
+    what: str
+    where: str = ""
+    is_complex: bool = False
+
+    def __str__(self) -> str:
+        kind = " of complex numbers" if self.is_complex else ""
+        return f"{self.what}{kind}" + (f" (at {self.where})" if self.where else "")
+
+
+class NoPlanError(Exception):
+    """Steps that only Python can run."""
+
+    def __init__(self, steps: Sequence[Hosted]):
+        super().__init__(", ".join(map(str, steps)))
         self.steps = list(steps)
 
 
 def is_hosted(n: Node) -> bool:
     """Whether only Python can run a node."""
     return not (
-        n.op.view is not None or n.op.call == "barrier" or n.op.name in _ORDERS or _is_data(n)
+        n.op.view is not None or n.op.call == "barrier" or n.op.call in _ORDERS or _is_data(n)
     )
 
 
@@ -63,8 +75,9 @@ def _is_data(n: Node) -> bool:
     return not n.operands and not n.regions and not n.op.effects and static
 
 
-def _told(n: Node) -> str:
-    return f"{n.op.name} (at {n.location})" if n.location else n.op.name
+def _told(n: Node) -> Hosted:
+    is_complex = any(v.dtype.kind == "c" for v in (*n.operands, *n.results))
+    return Hosted(n.op.name, str(n.location or ""), is_complex)
 
 
 class _Table:
@@ -101,7 +114,7 @@ class _Table:
         return [*self._program(a.left), *self._program(a.right), (_OPCODES[a.function], 0)]
 
 
-def _hosted(part: Part) -> list[str]:
+def _hosted(part: Part) -> list[Hosted]:
     """The steps of a program that only Python can run, those of its branches and loops too."""
     found = []
     for i, s in enumerate(part.image.steps):
@@ -175,7 +188,7 @@ class Planner:
         head = MAGIC + _u32(version) + _text(self.numerics)
         return head + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
 
-    def _hosted(self) -> list[str]:
+    def _hosted(self) -> list[Hosted]:
         """The steps that only Python can run."""
         return list(dict.fromkeys(_hosted(self.part)))
 
@@ -229,7 +242,7 @@ class Planner:
             self._loop(s, self.image.loops[i])
         elif n.op.control:
             self._control(s)
-        elif n.op.name in _ORDERS:
+        elif n.op.call in _ORDERS:
             self._order(s)
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
@@ -252,7 +265,8 @@ class Planner:
             return
         layout = layout_of(s.node.op, of, t, s.node.params, self._layout(x))
         if layout is None:
-            raise NoPlanError([f"{_told(s.node)} of a view"])
+            told = _told(s.node)
+            raise NoPlanError([told._replace(what=f"{told.what} of a view")])
         self._see(y, x, layout)
 
     def _see(self, y: str, x: str, layout: Layout) -> None:
@@ -293,9 +307,10 @@ class Planner:
     def _order(self, s: HostCall) -> None:
         """A sort, its places, or the first of both, which the runtime does itself."""
         p, (x,) = s.node.params, s.operands
-        descending = p["largest"] if s.node.op.name == "topk" else p["descending"]
+        descending = p["largest"] if "largest" in p else p["descending"]
         made = [self.number(y) for y in s.results]
-        what = _ORDERS[s.node.op.name]
+        assert s.node.op.call is not None, s.node.op.name
+        what = _ORDERS[s.node.op.call]
         self.steps.append(_u32(ORDER, p["axis"], int(descending), what, self.number(x), *made))
         self.orders = True
 
@@ -376,7 +391,7 @@ class Planner:
             found = _binding(axes, known)
             if found is None:
                 missing = ", ".join(sorted(wanted - known))
-                raise NoPlanError([f"the size {missing}, which no input tells"])
+                raise NoPlanError([Hosted(f"the size {missing}, which no input tells")])
             name, i, k, factor, rest = found
             known.add(name)
             number = self.sizes.symbols.setdefault(name, len(self.sizes.symbols))
@@ -416,4 +431,4 @@ def _text(s: str) -> bytes:
     return _u32(len(data)) + data
 
 
-__all__ = ["NoPlanError", "Planner", "is_hosted"]
+__all__ = ["Hosted", "NoPlanError", "Planner", "is_hosted"]

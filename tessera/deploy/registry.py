@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from tessera.core.errors import FileError, OperandError
 from tessera.core.regular import Readable, open_regular, pieces
+from tessera.deploy import ed25519
 from tessera.deploy.container import (
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -236,8 +237,10 @@ class Registry:
 
     def sign(self, name: str, key: bytes) -> str:
         """Sign a bundle with 32 secret bytes, after its bytes are compared with its digest; its digest."""
-        if len(key) != 32:
-            raise OperandError(f"registry: a secret key has 32 bytes, got {len(key)}")
+        if not ed25519.is_key(key):
+            raise OperandError(
+                f"registry: a secret key is 32 bytes, got {type(key).__name__} of {len(key)}"
+            )
         with self._locked():
             digest = self.digest_of(name)
             head = self._head(digest)

@@ -32,7 +32,7 @@ def layout_of(
     """Where a view lies when its operand has this layout; None when no strides can say it."""
     offset, strides = base
     assert op.view is not None, op.name
-    if op.name == "reshape" and is_row_major(operand, strides):
+    if op.reshapes and is_row_major(operand, strides):
         return offset, row_major(result)
     axes: dict[str, Size] = {f"_v{i}": n for i, n in enumerate(result.shape)}
     place = op.view(tuple(symbol(a) for a in axes), (operand,), params)

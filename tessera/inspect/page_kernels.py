@@ -15,7 +15,7 @@ from tessera.lang.kernel.traced import kernel_of
 
 def written_kernel(s: Step) -> Kernel | None:
     """The kernel of a step that calls one, as its author wrote it."""
-    if not isinstance(s, HostCall) or s.node.op.name != "kernel":
+    if not isinstance(s, HostCall) or s.node.op.call != "kernel":
         return None
     return kernel_of(s.node.params["program"])
 

@@ -8,22 +8,6 @@ from tessera.core.source import Location
 from tessera.ir.graph.ir import Graph, Node
 
 _MOST = 3  # ops that a label names beside the first
-# Ops that say nothing about a kernel when it does anything else.
-_QUIET = frozenset(
-    (
-        "cast",
-        "full",
-        "constant",
-        "broadcast_to",
-        "reshape",
-        "transpose",
-        "expand_dims",
-        "squeeze",
-        "iota",
-        "dim",
-    )
-)
-
 
 Written = Mapping[Location, tuple[frozenset[str], str]]
 
@@ -42,10 +26,15 @@ def written_ops(traced: Graph, lowered: Graph) -> Written:
     return found
 
 
+def _is_quiet(n: Node) -> bool:
+    """Whether an op says nothing about a kernel that does anything else."""
+    return n.op.casts or bool(n.op.makes) or n.op.view is not None
+
+
 def _by_line(g: Graph) -> dict[Location, list[str]]:
     lines: dict[Location, list[str]] = {}
     for n in g.nodes:
-        if n.location is not None and n.op.name not in _QUIET and n.op.view is None:
+        if n.location is not None and not _is_quiet(n):
             names = lines.setdefault(n.location, [])
             if n.op.name not in names:
                 names.append(n.op.name)
@@ -54,7 +43,7 @@ def _by_line(g: Graph) -> dict[Location, list[str]]:
 
 def label_of(nodes: Sequence[Node], written: Written | None = None) -> str:
     """What a kernel computes, from the nodes that it computes, in order."""
-    told = [n for n in nodes if n.op.name not in _QUIET and n.op.view is None] or list(nodes)
+    told = [n for n in nodes if not _is_quiet(n)] or list(nodes)
     if not told:
         return ""
     main = next((n for n in told if _is_contraction(n)), None) or told[-1]

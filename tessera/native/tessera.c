@@ -307,8 +307,9 @@ typedef struct {
 } Section;
 
 struct TessBundle {
-  const uint8_t *data;
+  const uint8_t *data; /* the file, mapped: what it holds may change as long as it is open */
   uint64_t size;
+  uint8_t *head; /* header and table, copied: names and digests stay those that were verified */
   uint32_t flags, count;
   Section *sections;
   const Section *weights;
@@ -332,23 +333,28 @@ static const Section *section(const TessBundle *b, const char *name) {
 
 static tess_status_t read_table(TessBundle *b) {
   uint64_t end, i, j;
+  uint8_t head[HEADER];
   if (b->size < HEADER || memcmp(b->data, "TESSERAB", 8)) return fail(TESS_ERROR_FILE, "bundle: it is no bundle");
-  if (u32_at(b->data + 8) != TESS_BUNDLE_VERSION)
-    return fail(TESS_ERROR_FILE, "bundle: format version %u, expected %u", u32_at(b->data + 8), TESS_BUNDLE_VERSION);
-  b->count = u32_at(b->data + 12);
-  for (i = u32_at(b->data + 64) ? 168 : 68; i < HEADER; i++)
-    if (b->data[i] || u32_at(b->data + 64) > 1 || u32_at(b->data + 68))
+  memcpy(head, b->data, HEADER);
+  if (u32_at(head + 8) != TESS_BUNDLE_VERSION)
+    return fail(TESS_ERROR_FILE, "bundle: format version %u, expected %u", u32_at(head + 8), TESS_BUNDLE_VERSION);
+  b->count = u32_at(head + 12);
+  for (i = u32_at(head + 64) ? 168 : 68; i < HEADER; i++)
+    if (head[i] || u32_at(head + 64) > 1 || u32_at(head + 68))
       return fail(TESS_ERROR_FILE, "bundle: bytes behind its signature, or without one; it was changed");
-  if (u64_at(b->data + 16) != b->size)
+  if (u64_at(head + 16) != b->size)
     return fail(TESS_ERROR_FILE, "bundle: %llu bytes, its header states %llu; it is truncated or damaged",
-                (unsigned long long)b->size, (unsigned long long)u64_at(b->data + 16));
-  if (b->count > MOST_SECTIONS || u64_at(b->data + 24) != HEADER || HEADER + (uint64_t)b->count * ROW > b->size)
+                (unsigned long long)b->size, (unsigned long long)u64_at(head + 16));
+  if (b->count > MOST_SECTIONS || u64_at(head + 24) != HEADER || HEADER + (uint64_t)b->count * ROW > b->size)
     return fail(TESS_ERROR_FILE, "bundle: the table of sections does not fit; it is damaged");
   b->sections = calloc(b->count + 1, sizeof *b->sections);
-  if (!b->sections) return fail(TESS_ERROR_MEMORY, "bundle: no memory for %u sections", b->count);
+  b->head = malloc(HEADER + (size_t)b->count * ROW);
+  if (!b->sections || !b->head) return fail(TESS_ERROR_MEMORY, "bundle: no memory for %u sections", b->count);
+  memcpy(b->head, head, HEADER);
+  memcpy(b->head + HEADER, b->data + HEADER, (size_t)b->count * ROW);
   end = page_up(HEADER + (uint64_t)b->count * ROW);
   for (i = 0; i < b->count; i++) {
-    const uint8_t *p = b->data + HEADER + i * ROW;
+    const uint8_t *p = b->head + HEADER + i * ROW;
     Section *s = &b->sections[i];
     uint64_t at = u64_at(p + 8);
     s->kind = u32_at(p), s->size = u64_at(p + 16), s->digest = p + 24, s->name = (const char *)p + 56;
@@ -431,10 +437,10 @@ static tess_status_t check_digests(const TessBundle *b) {
   uint32_t i;
   Sha c;
   sha_begin(&c);
-  sha_add(&c, b->data, 32);
-  sha_add(&c, b->data + HEADER, (uint64_t)b->count * ROW);
+  sha_add(&c, b->head, 32);
+  sha_add(&c, b->head + HEADER, (uint64_t)b->count * ROW);
   sha_end(&c, digest);
-  if (memcmp(digest, b->data + 32, 32))
+  if (memcmp(digest, b->head + 32, 32))
     return fail(TESS_ERROR_DIGEST, "bundle: the digest of the header is wrong; it is damaged or was changed");
   for (i = 0; i < b->count; i++) {
     const Section *s = &b->sections[i];
@@ -466,6 +472,17 @@ static tess_status_t map_file(TessBundle *b, const char *path) {
   return TESS_OK;
 }
 
+/* Copy a section, and verify the copy: what runs is what was verified, whatever becomes of the file. */
+static tess_status_t copy_section(const TessBundle *b, const Section *s, uint8_t *to) {
+  uint8_t digest[32];
+  memcpy(to, s->data, s->size);
+  if (b->flags & TESS_OPEN_UNVERIFIED) return TESS_OK;
+  sha256(to, s->size, digest);
+  if (memcmp(digest, s->digest, 32))
+    return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
+  return TESS_OK;
+}
+
 static void free_entry(TessEntry *e);
 
 tess_status_t tess_bundle_open(const char *path, uint32_t flags, TessBundle **out) {
@@ -492,7 +509,7 @@ tess_status_t tess_bundle_open(const char *path, uint32_t flags, TessBundle **ou
 
 tess_status_t tess_bundle_digest(const TessBundle *b, uint8_t digest[32]) {
   if (!b || !digest) return fail(TESS_ERROR_ARGUMENT, "tess_bundle_digest: null");
-  memcpy(digest, b->data + 32, 32);
+  memcpy(digest, b->head + 32, 32);
   return TESS_OK;
 }
 
@@ -557,6 +574,7 @@ struct TessEntry {
   TessEntry *next;
   char name[40], target[40], numerics[32];
   uint32_t arch;
+  uint8_t *plan; /* null of a region, which is a part of the plan around it */
   const uint8_t *at, *end; /* while the plan is read */
   uint32_t version; /* of the plan */
   uint32_t symbols, sizes, bindings, guards, buffers, inputs, outputs, kernels, steps;
@@ -981,20 +999,12 @@ static uint64_t import_named(const char *name) {
   return 0;
 }
 
-/* Copy the code, and verify the copy. */
 static tess_status_t map_code(TessEntry *e, const Section *s) {
-  uint8_t digest[32];
   uint64_t whole = page_up(s->size ? s->size : 1);
   void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return fail(TESS_ERROR_MEMORY, "bundle: no memory for %llu bytes of code", (unsigned long long)whole);
   e->code = p;
-  memcpy(p, s->data, s->size);
-  if (!(e->bundle->flags & TESS_OPEN_UNVERIFIED)) {
-    sha256(p, s->size, digest);
-    if (memcmp(digest, s->digest, 32))
-      return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
-  }
-  return TESS_OK;
+  return copy_section(e->bundle, s, e->code);
 }
 
 /* Fill in what the code imports, and make it executable and not writable. */
@@ -1047,7 +1057,10 @@ static tess_status_t read_program(TessEntry *e) {
 }
 
 static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code) {
-  e->at = plan->data, e->end = plan->data + plan->size, e->code_bytes = code->size;
+  e->plan = malloc(plan->size + 1); /* sizes and names are read from it at every run */
+  if (!e->plan) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+  TRY(copy_section(e->bundle, plan, e->plan));
+  e->at = e->plan, e->end = e->plan + plan->size, e->code_bytes = code->size;
   TRY(map_code(e, code));
   TRY(read_program(e));
   return load_code(e, code);
@@ -1170,6 +1183,13 @@ static int natural(const Size *s, const int64_t *symbols, uint64_t *out) {
   if (size_value(s, symbols, &n) || n < 0) return 1;
   *out = (uint64_t)n;
   return 0;
+}
+
+static const char *dtype_name(uint32_t code) {
+  static const char *const names[sizeof ITEM] = {
+      "nothing", "bool", "i4", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f8e4m3", "f8e5m2", "f16", "bf16",
+      "f32", "f64", "c64", "c128", "tf32"};
+  return code < sizeof ITEM ? names[code] : "an unknown dtype";
 }
 
 tess_status_t tess_tensor_validate(const TessTensorDesc *t) {
@@ -1350,7 +1370,7 @@ static void free_entry(TessEntry *e) {
   free(e->output), free(e->kernel), free(e->step);
   for (i = 0; e->region && i < e->regions; i++)
     if (e->region[i]) free_entry(e->region[i]);
-  free(e->region), free(e->outer);
+  free(e->region), free(e->outer), free(e->plan);
   if (e->code && !e->depth) munmap(e->code, page_up(e->code_bytes ? e->code_bytes : 1));
   pthread_mutex_destroy(&e->lock);
   free(e);
@@ -1364,7 +1384,7 @@ void tess_bundle_close(TessBundle *b) {
     free_entry(e);
   }
   if (b->data) munmap((void *)(uintptr_t)b->data, b->size);
-  free(b->sections);
+  free(b->sections), free(b->head);
   pthread_mutex_destroy(&b->lock);
   free(b);
 }
@@ -2027,8 +2047,8 @@ static tess_status_t solve(const TessEntry *e, const TessTensorDesc *inputs, int
     TRY(tess_tensor_validate(t));
     if (t->device) return fail(TESS_ERROR_DEVICE, "%s: input %u lies on device %u, expected 0", e->name, i, t->device);
     if (t->dtype != f->dtype || t->rank != f->rank)
-      return fail(TESS_ERROR_TYPE, "%s: input %u '%s' has dtype %u and rank %u, expected %u and %u", e->name, i,
-                  e->input[i].name, t->dtype, t->rank, f->dtype, f->rank);
+      return fail(TESS_ERROR_TYPE, "%s: input %u '%s' is %s of rank %u, expected %s of rank %u", e->name, i,
+                  e->input[i].name, dtype_name(t->dtype), t->rank, dtype_name(f->dtype), f->rank);
   }
   for (i = 0; i < e->bindings; i++) {
     const Binding *b = &e->binding[i];
@@ -2144,8 +2164,8 @@ static tess_status_t take_outputs(const TessEntry *e, const Bound *b, const Tess
       TRY(tess_tensor_validate(t));
       if (t->device) return fail(TESS_ERROR_DEVICE, "%s: output %u lies on device %u, expected 0", e->name, i, t->device);
       if (t->dtype != e->buffer[o].dtype || t->rank != rank)
-        return fail(TESS_ERROR_TYPE, "%s: output %u has dtype %u and rank %u, expected %u and %u", e->name, i, t->dtype,
-                    t->rank, e->buffer[o].dtype, rank);
+        return fail(TESS_ERROR_TYPE, "%s: output %u '%s' is %s of rank %u, expected %s of rank %u", e->name, i,
+                    e->output[i].name, dtype_name(t->dtype), t->rank, dtype_name(e->buffer[o].dtype), rank);
       if (memcmp(t->shape, b->shape[o], rank * sizeof *t->shape) || t->bytes < b->bytes[o] ||
           !is_row_major(t->shape, t->strides, rank, item) || (uintptr_t)t->data % item)
         return fail(TESS_ERROR_SHAPE, "%s: output %u is not a row-major tensor of the result's shape; see tess_entry_plan",
@@ -3014,16 +3034,6 @@ static tess_status_t device_capability(uint32_t device, uint32_t *out) {
 }
 
 /* Copy a section, and verify the copy: the file may change while it is mapped. */
-static tess_status_t copy_section(const TessBundle *b, const Section *s, uint8_t *to) {
-  uint8_t digest[32];
-  memcpy(to, s->data, s->size);
-  if (b->flags & TESS_OPEN_UNVERIFIED) return TESS_OK;
-  sha256(to, s->size, digest);
-  if (memcmp(digest, s->digest, 32))
-    return fail(TESS_ERROR_DIGEST, "bundle: the digest of section '%s' is wrong; it is damaged or was changed", s->name);
-  return TESS_OK;
-}
-
 static tess_status_t open_on_device(TessBundle *b, const char *name, uint32_t device, TessEntry *e) {
   const Section *plan = NULL, *code = NULL;
   DeviceProgram *d = calloc(1, sizeof *d);
@@ -3108,8 +3118,8 @@ static void kernel_on_device(const TessEntry *e, uint32_t i, TessKernelDesc *out
 static tess_status_t fits_value(const TessEntry *e, const char *what, uint32_t i, const DeviceValue *v, const TessTensorDesc *t) {
   TRY(tess_tensor_validate(t));
   if (t->dtype != v->dtype || t->rank != v->rank)
-    return fail(TESS_ERROR_TYPE, "%s: %s %u '%s' has dtype %u and rank %u, expected %u and %u", e->name, what, i, v->name,
-                t->dtype, t->rank, v->dtype, v->rank);
+    return fail(TESS_ERROR_TYPE, "%s: %s %u '%s' is %s of rank %u, expected %s of rank %u", e->name, what, i, v->name,
+                dtype_name(t->dtype), t->rank, dtype_name(v->dtype), v->rank);
   if (memcmp(t->shape, v->shape, v->rank * sizeof *t->shape))
     return fail(TESS_ERROR_SHAPE, "%s: %s %u '%s' has another shape than the code was made for", e->name, what, i, v->name);
   if (t->device && t->device != e->device->device)
@@ -3801,8 +3811,8 @@ static tess_status_t put_number(TessTensorDesc *t, int64_t i, int64_t j, Complex
 static tess_status_t check_vector(const char *what, const TessTensorDesc *t, int64_t rows) {
   TRY(tess_tensor_validate(t));
   if (!is_number(t->dtype) || t->rank < 1 || t->rank > 2 || t->device)
-    return fail(TESS_ERROR_TYPE, "operator: %s has dtype %u and rank %u, expected f32, f64, c64 or c128 and 1 or 2", what, t->dtype,
-                t->rank);
+    return fail(TESS_ERROR_TYPE, "operator: %s is %s of rank %u, expected f32, f64, c64 or c128 of rank 1 or 2", what,
+                dtype_name(t->dtype), t->rank);
   if (t->shape[0] != rows)
     return fail(TESS_ERROR_SHAPE, "operator: %s has %lld rows, expected %lld", what, (long long)t->shape[0], (long long)rows);
   if (!inside(t) || (t->bytes && !t->data)) return fail(TESS_ERROR_ARGUMENT, "operator: %s reaches beyond its memory", what);

@@ -11,17 +11,17 @@ from tessera.core.errors import TreeError, located
 from tessera.nn.module import Module, replace
 
 
-def _children(x: Any) -> Iterator[tuple[str, str, Any]]:
+def _children(x: Any) -> Iterator[tuple[Any, str, Any]]:
     """The field or key, its step in names ("" where names leave it out), and what is there."""
     if isinstance(x, Module):
         inline = getattr(type(x), "__tessera_inline__", None)
         for f in dataclasses.fields(x):  # type: ignore[arg-type]
             if not f.metadata.get("static"):
                 yield f.name, "" if f.name == inline else f.name, getattr(x, f.name, None)
-    elif isinstance(x, dict):
+    elif type(x) is dict:  # in the order of the program
         yield from ((k, str(k), v) for k, v in x.items())
-    elif isinstance(x, list | tuple):
-        yield from ((str(i), str(i), v) for i, v in enumerate(x))
+    else:  # the user's dataclasses and whatever else is a node of trees
+        yield from ((k, str(k), v) for k, v in trees.children(x) or ())
 
 
 def _below(prefix: str, step: str) -> str:
@@ -42,7 +42,7 @@ def map_modules(f: Callable[[str, Any], Any], tree: Any, prefix: str = "") -> An
     if isinstance(tree, Module):
         same = all(made[n] is getattr(tree, n, None) for n in made)
         return f(prefix, tree if same else replace(tree, **made))
-    return _rebuilt(tree, made) if isinstance(tree, dict | list | tuple) else tree
+    return _rebuilt(tree, made) if made else tree
 
 
 def get(tree: Any, name: str) -> Any:
@@ -88,7 +88,7 @@ def combine(first: Any, second: Any) -> Any:
         return second if first is None else first
     ours, theirs = (list(_children(t)) for t in (first, second))
     alike = type(first) is type(second) and [c[0] for c in ours] == [c[0] for c in theirs]
-    if not alike or not isinstance(first, Module | dict | list | tuple):
+    if not alike or trees.children(first) is None:
         raise located(
             TreeError(
                 f"nn.combine: both trees have {type(first).__name__} and {type(second).__name__} at one "
@@ -99,14 +99,13 @@ def combine(first: Any, second: Any) -> Any:
     made = {k: combine(a, b) for (k, _, a), (_, _, b) in zip(ours, theirs, strict=True)}
     if isinstance(first, Module):
         return replace(first, **made)
-    return _rebuilt(first, made)
+    return _rebuilt(first, made) if made else first
 
 
-def _rebuilt(like: Any, made: dict[str, Any]) -> Any:
-    """A dict, list or tuple with other values."""
-    if isinstance(like, dict):
+def _rebuilt(like: Any, made: dict[Any, Any]) -> Any:
+    """A node with other children; itself where they are the same."""
+    if all(made[k] is v for k, _, v in _children(like)):
+        return like
+    if type(like) is dict:
         return {k: made[k] for k in like}
-    parts = list(made.values())
-    if isinstance(like, list):
-        return parts
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return trees.with_children(like, list(made.values()))

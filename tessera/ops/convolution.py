@@ -140,6 +140,15 @@ def _pointwise(x: Value, w: Value, groups: Size) -> Value:
     """A window of one place: a matrix product for each element of the batch and each group."""
     places = product(x.shape[2:])
     made, into = w.shape[0] // groups, w.shape[1]
+    if groups == 1 and places == 1:  # a row of channels for each element of the batch
+        rows = reshape(x, (x.shape[0], into))
+        y = contract("n c, o c -> n o", rows, reshape(w, (made, into)))
+        return reshape(y, (x.shape[0], made, *x.shape[2:]))
+    if groups == 1:
+        seen = reshape(x, (x.shape[0], into, places))
+        kernel = broadcast(reshape(w, (1, made, into)), (x.shape[0], made, into))
+        y = contract("n o c, n c p -> n o p", kernel, seen)
+        return reshape(y, (x.shape[0], made, *x.shape[2:]))
     seen = reshape(x, (x.shape[0], groups, into, places))
     kernel = broadcast(reshape(w, (1, groups, made, into)), (x.shape[0], groups, made, into))
     y = contract("n g o c, n g c p -> n g o p", kernel, seen)

@@ -41,6 +41,7 @@ from tessera.ops.elementwise import (
 from tessera.ops.gather import _gather_batch, _zeros_for, fitting, gather, scatter
 from tessera.ops.places import check_places
 from tessera.ops.shape import reshape
+from tessera.ops.write import WRITE_SLICE
 
 Tangents = Sequence[Value | None]
 INDEX_KINDS = ("buifc", "iu")
@@ -196,7 +197,8 @@ def _dynamic_update_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=_dynamic_update_types, decompose=_update_by_parts, moves=True, kernel="update",
+    infer=_dynamic_update_types, decompose=_update_by_parts, in_place=WRITE_SLICE, moves=True,
+    kernel="update",
     kinds=("buifc", "buifc", "iu"), numpy=_dynamic_update, jvp=_dynamic_update_jvp,
     transpose=_dynamic_update_transpose, batch=_dynamic_update_batch, factors=window,
     samples=(

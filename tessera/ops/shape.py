@@ -79,7 +79,7 @@ def _broadcast_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value
 
 
 @define(
-    infer=_broadcast_types, view=_broadcast_view, linear=(0,), transpose=_broadcast_transpose,
+    infer=_broadcast_types, view=_broadcast_view, spreads=True, linear=(0,), transpose=_broadcast_transpose,
     numpy=np.broadcast_to, onnx="Expand", batch=_broadcast_batch,
     samples=(Sample((3,), (2, 3)), Sample((2, 1), (2, 4)), Sample((), (0, 2)), Sample((1,), (1,))),
 )  # fmt: skip
@@ -110,7 +110,7 @@ def _reshape_view(index: Index, types: Types, p: Params) -> Index:
 
 
 @define(
-    infer=_reshape_types, view=_reshape_view, linear=(0,), onnx="Reshape",
+    infer=_reshape_types, view=_reshape_view, reshapes=True, linear=(0,), onnx="Reshape",
     numpy=np.reshape,
     transpose=lambda n, ct, k: reshape(ct, n.operands[0].shape),
     batch=lambda n, xs, batched: reshape.bind(xs[0], shape=(xs[0].shape[0], *n.params["shape"])),

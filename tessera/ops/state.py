@@ -18,6 +18,7 @@ from tessera.ops.define import ArrayLike, as_value, broadcast, define
 from tessera.ops.elementwise import clip, ge, logical_and, lt, remainder, sub, where
 from tessera.ops.gather import scatter, take, take_along_axis
 from tessera.ops.shape import moveaxis, reshape
+from tessera.ops.write import WRITE_ROWS
 
 SPACES = ("device", "host")
 NEAR = ("smem", "shared", "register", "l2")  # levels of memory near to what computes
@@ -73,8 +74,8 @@ def _written(held: Any, new: Any, first: Any, count: Any, wrap: bool) -> Any:
 
 
 @define(
-    infer=_write_types, decompose=_write, numpy=_written, kinds=("buifc", "buifc", "iu", "iu"), moves=True,
-    effects=frozenset(("state",)),
+    infer=_write_types, decompose=_write, in_place=WRITE_ROWS, numpy=_written,
+    kinds=("buifc", "buifc", "iu", "iu"), moves=True, effects=frozenset(("state",)),
     samples=(
         Sample((1, 2, 5, 3), (1, 2, 2, 3), np.array(2), np.array(2)),
         Sample((2, 1, 4, 2), (2, 1, 3, 2), np.array([0, 3]), np.array([3, 1])),

@@ -19,19 +19,20 @@ from typing import Any
 from tessera.core.dims import Size
 from tessera.core.held import held
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
+from tessera.ir.graph.op import Op
 from tessera.ops.batching import NEW_AXIS, Mask, along, batch_size, leading
 from tessera.ops.collective import ALONG, mentions
 from tessera.ops.control import scan
 from tessera.transform.differentiate import decomposition
 
-# Rules of ops with regions, by name: (node, operands, batched) -> results and which are batched.
+# Rules of ops with regions: (node, operands, batched) -> results and which are batched.
 REGION_BATCH: dict[
-    str, Callable[[Node, Sequence[Value], Mask], tuple[Sequence[Value], Sequence[bool]]]
+    Op, Callable[[Node, Sequence[Value], Mask], tuple[Sequence[Value], Sequence[bool]]]
 ] = {}
 
 
 # Which results are batched, without building anything: (node, batched, size) -> mask.
-REGION_SPREAD: dict[str, Callable[[Node, list[bool], Size], list[bool]]] = {}
+REGION_SPREAD: dict[Op, Callable[[Node, list[bool], Size], list[bool]]] = {}
 
 
 class _State(threading.local):
@@ -77,10 +78,10 @@ def batch_node(
     if not any(batched) and not named:
         out = bind(n.op, *operands, regions=n.regions, **n.params)
         return _results(n, out), [False] * len(n.results)
-    if _STATE.probing and n.op.name in REGION_SPREAD:
+    if _STATE.probing and n.op in REGION_SPREAD:
         return _stand_ins(n, list(batched), batch_size(operands, batched))
-    if n.op.name in REGION_BATCH:
-        return REGION_BATCH[n.op.name](n, operands, batched)
+    if n.op in REGION_BATCH:
+        return REGION_BATCH[n.op](n, operands, batched)
     if n.op.decompose is not None and n.op.batch is None and not _stacks(n):
         sub, outer = decomposition(n)
         return batch_graph(sub, [*operands, *outer], [*batched, *(False for _ in outer)])
@@ -89,7 +90,7 @@ def batch_node(
 
 
 def _stand_ins(n: Node, batched: list[bool], size: Size) -> tuple[list[Value], list[bool]]:
-    builder, mask = current_builder(), REGION_SPREAD[n.op.name](n, batched, size)
+    builder, mask = current_builder(), REGION_SPREAD[n.op](n, batched, size)
     assert builder is not None
     shapes = [(size, *v.shape) if m else v.shape for v, m in zip(n.results, mask, strict=True)]
     pairs = zip(n.results, shapes, strict=True)

@@ -182,8 +182,8 @@ def _while_spread(n: Node, batched: list[bool], size: Size) -> list[bool]:
     return [True] * len(wanted) if batched_outputs(test, mask, size)[0] else wanted
 
 
-REGION_SPREAD[cond.op.name] = _cond_spread
-REGION_SPREAD[scan.op.name] = _scan_spread
-REGION_SPREAD[while_loop.op.name] = _while_spread
+REGION_SPREAD[cond.op] = _cond_spread
+REGION_SPREAD[scan.op] = _scan_spread
+REGION_SPREAD[while_loop.op] = _while_spread
 for _op, _rule in ((call.op, _call), (cond.op, _cond), (scan.op, _scan), (while_loop.op, _while)):
-    REGION_BATCH[_op.name] = _rule
+    REGION_BATCH[_op] = _rule

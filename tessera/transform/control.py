@@ -421,6 +421,6 @@ for _op, _jvp, _split in (
     (scan.op, _scan_jvp, _scan_split),
     (while_loop.op, _while_jvp, _while_split),
 ):
-    REGION_JVP[_op.name], REGION_SPLIT[_op.name] = _jvp, _split
-REGION_TRANSPOSE[cond.op.name] = _cond_transpose
-REGION_TRANSPOSE[scan.op.name] = _scan_transpose
+    REGION_JVP[_op], REGION_SPLIT[_op] = _jvp, _split
+REGION_TRANSPOSE[cond.op] = _cond_transpose
+REGION_TRANSPOSE[scan.op] = _scan_transpose

@@ -214,7 +214,7 @@ def _batched_halves(rule: ReverseRule, batched: Sequence[bool], size: Size) -> t
     return forward, backward
 
 
-REGION_JVP[custom.op.name] = _jvp
-REGION_TRANSPOSE[PULL_BACK.name] = _transpose
-REGION_TRANSPOSE[custom.op.name] = _linear_transpose
-REGION_BATCH[custom.op.name] = _batch
+REGION_JVP[custom.op] = _jvp
+REGION_TRANSPOSE[PULL_BACK] = _transpose
+REGION_TRANSPOSE[custom.op] = _linear_transpose
+REGION_BATCH[custom.op] = _batch

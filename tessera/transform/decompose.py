@@ -37,6 +37,15 @@ def decompose(g: Graph, kept: Kept = _none) -> Graph:
     return g
 
 
+def decompose_on_cpu(g: Graph) -> Graph:
+    """The same, but for the largest of windows, for which a CPU has a kernel."""
+    return decompose(g, _is_pool)
+
+
+def _is_pool(n: Node) -> bool:
+    return n.op.kernel == "pool" and is_primitive(n.op.name, n.types, n.params)
+
+
 def _any_left(g: Graph, kept: Kept = _none) -> bool:
     return any(_decomposes(n, kept) or any(map(_any_left, n.regions)) for n in g.nodes)
 

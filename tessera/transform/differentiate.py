@@ -18,13 +18,14 @@ from tessera.core.held import held
 from tessera.core.source import mark
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, current_builder
+from tessera.ir.graph.op import Op
 from tessera.ops.define import cast_to, full_of, wide
 from tessera.ops.elementwise import add, mul
 from tessera.transform.simplify import simplify
 
 Tangent = Value | None  # None is zero
 
-# Rules of ops with regions by name; transform/control.py has them, since they need the transforms.
+# Rules of ops with regions; transform/control.py has them, since they need the transforms.
 # jvp: (node without results, tangents) -> results and their tangents, from one joint node
 # moves: (node, which operands have tangents) -> which results have, without building anything
 # split: (node, linear values) -> results that are known, and the linear node for the others
@@ -32,12 +33,12 @@ Tangent = Value | None  # None is zero
 # accumulate: as transpose, given the sums so far for the operands, which the results include: a
 #     sum then has the same order, and so the same bits, inside of a region as without it
 REGION_JVP: dict[
-    str, Callable[[Node, Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
+    Op, Callable[[Node, Sequence[Tangent]], tuple[Sequence[Value], Sequence[Tangent]]]
 ] = {}
-REGION_MOVES: dict[str, Callable[[Node, list[bool]], Sequence[bool]]] = {}
-REGION_SPLIT: dict[str, Callable[[Node, set[Value]], tuple[dict[Value, Value], Node | None]]] = {}
-REGION_TRANSPOSE: dict[str, Callable[..., Sequence[Tangent]]] = {}
-REGION_ACCUMULATE: dict[str, Callable[..., Sequence[Tangent]]] = {}
+REGION_MOVES: dict[Op, Callable[[Node, list[bool]], Sequence[bool]]] = {}
+REGION_SPLIT: dict[Op, Callable[[Node, set[Value]], tuple[dict[Value, Value], Node | None]]] = {}
+REGION_TRANSPOSE: dict[Op, Callable[..., Sequence[Tangent]]] = {}
+REGION_ACCUMULATE: dict[Op, Callable[..., Sequence[Tangent]]] = {}
 
 
 class _State(threading.local):
@@ -90,15 +91,15 @@ def _push_node(
     n: Node, operands: tuple[Value, ...], ts: Sequence[Tangent]
 ) -> tuple[Sequence[Value], Sequence[Tangent]]:
     moves = any(t is not None for t in ts)
-    probed = _STATE.probing and n.op.name in REGION_MOVES
-    if moves and n.op.name in REGION_JVP and not probed:
-        return REGION_JVP[n.op.name](_with_results(n, operands, ()), ts)
+    probed = _STATE.probing and n.op in REGION_MOVES
+    if moves and n.op in REGION_JVP and not probed:
+        return REGION_JVP[n.op](_with_results(n, operands, ()), ts)
     out = bind(n.op, *operands, regions=n.regions, **n.params)
     results = out if n.op.multiple else (out,)
     if not moves:
         return results, [None] * len(results)
     if probed:
-        return results, _stand_ins(results, REGION_MOVES[n.op.name](n, [t is not None for t in ts]))
+        return results, _stand_ins(results, REGION_MOVES[n.op](n, [t is not None for t in ts]))
     return results, node_jvp(_with_results(n, operands, results), ts)
 
 
@@ -218,7 +219,7 @@ class Linearized:
                 continue
             if builder is not None:
                 builder.location = mark(n.location, phase="backward")
-            if n.op.name in REGION_ACCUMULATE:
+            if n.op in REGION_ACCUMULATE:
                 _accumulate(n, mine, linear, cts)
                 continue
             for v, c in transpose_node(n, mine, linear):
@@ -235,7 +236,7 @@ def _accumulate(
     places = {v: k for k, v in reversed(list(enumerate(n.operands)))}
     first = [places[v] == k for k, v in enumerate(n.operands)]
     so_far = [cts.get(v) if f else None for v, f in zip(n.operands, first, strict=True)]
-    totals = REGION_ACCUMULATE[n.op.name](n, mine, linear, so_far)
+    totals = REGION_ACCUMULATE[n.op](n, mine, linear, so_far)
     for v, f, c in zip(n.operands, first, totals, strict=True):
         if c is not None:
             cts[v] = c if f else add(cts[v], c)
@@ -260,8 +261,8 @@ def transpose_node(
     n: Node, cts: Sequence[Tangent], linear: set[Value]
 ) -> list[tuple[Value, Value]]:
     """(operand, cotangent) for each linear operand of a linear node."""
-    if n.op.name in REGION_TRANSPOSE:
-        out = REGION_TRANSPOSE[n.op.name](n, cts, linear)
+    if n.op in REGION_TRANSPOSE:
+        out = REGION_TRANSPOSE[n.op](n, cts, linear)
         return [(v, c) for v, c in zip(n.operands, out, strict=True) if c is not None]
     if n.op.transpose is None:
         raise RuleError(f"{n.op.name} has no transpose, so reverse mode stops here").at(n.location)
@@ -304,8 +305,8 @@ def split(g: Graph, env: dict[Value, Value], linear: set[Value]) -> list[Node]:
         if any(v in linear for v in n.operands):
             point = _with_results(n, tuple(env.get(v, v) for v in n.operands), n.results)
             new: Node | None = point
-            if n.op.name in REGION_SPLIT:
-                known, new = REGION_SPLIT[n.op.name](point, linear)
+            if n.op in REGION_SPLIT:
+                known, new = REGION_SPLIT[n.op](point, linear)
                 env.update(known)
             if new is not None:
                 linear.update(new.results)

@@ -42,9 +42,9 @@ def _is(m: Maker, v: Value, value: Any) -> bool:
     return not isinstance(x, float) or math.copysign(1, x) == math.copysign(1, value)
 
 
-def _made_by(v: Value, name: str) -> Node | None:
-    """The node that made v, when it is of this op."""
-    return v.node if v.node is not None and v.node.op.name == name else None
+def _made_by(v: Value, *names: str) -> Node | None:
+    """The node that made v, when it is of one of the ops that a law names."""
+    return v.node if v.node is not None and v.node.op.name in names else None
 
 
 # Kinds of rows
@@ -134,8 +134,8 @@ def repeated(kinds: str, *inner: str) -> Apply:
     """f(g(x)) -> g(x), for g among inner."""
 
     def apply(n: Node, m: Maker) -> Found:
-        made = n.operands[0].node
-        return (n.operands[0],) if made and made.op.name in inner and _applies(n, kinds) else None
+        made = _made_by(n.operands[0], *inner)
+        return (n.operands[0],) if made is not None and _applies(n, kinds) else None
 
     return apply
 
@@ -144,8 +144,8 @@ def through(kinds: str, *inner: str) -> Apply:
     """f(g(x)) -> f(x), for g among inner."""
 
     def apply(n: Node, m: Maker) -> Found:
-        made = n.operands[0].node
-        if made is None or made.op.name not in inner or not _applies(n, kinds):
+        made = _made_by(n.operands[0], *inner)
+        if made is None or not _applies(n, kinds):
             return None
         return m.make(n.op, made.operands, **n.params)
 
@@ -156,8 +156,8 @@ def negated(kinds: str, after: dict[str, str]) -> Apply:
     """not(f(x, y)) -> g(x, y), for each f and its opposite g."""
 
     def apply(n: Node, m: Maker) -> Found:
-        made = n.operands[0].node
-        if made is None or made.op.name not in after or made.operands[0].dtype.kind not in kinds:
+        made = _made_by(n.operands[0], *after)
+        if made is None or made.operands[0].dtype.kind not in kinds:
             return None
         return m.apply(after[made.op.name], *made.operands)
 

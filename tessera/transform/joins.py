@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tessera.core.rewrite import Rule
 from tessera.ir.graph.ir import Node, Value
+from tessera.ops.elementwise import add
 from tessera.ops.shape import concat, pad
 from tessera.transform.identities import plain
 from tessera.transform.maker import Found, Maker
@@ -91,7 +92,7 @@ def _has_no_minus_zero(v: Value, m: Maker) -> bool:
         return False
     if n.op is concat.op or n.op.view is not None:
         return all(_has_no_minus_zero(x, m) for x in n.operands)
-    return n.op.name == "add" and any(_is_zero(x, m) for x in n.operands)
+    return n.op is add.op and any(_is_zero(x, m) for x in n.operands)
 
 
 JOINS: tuple[Rule[Node, Value], ...] = (

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, current_builder
+from tessera.ir.graph.op import Op
 from tessera.ops.control import cond, scan, while_loop
 from tessera.transform.differentiate import REGION_MOVES, REGION_SPLIT, probing, push_forward
 from tessera.transform.inline import inline
@@ -92,7 +93,7 @@ def linear_outputs(g: Graph, mask: Mask) -> Mask:
         mine = [v in linear for v in n.operands]
         if not any(mine):
             continue
-        rule = _REACH.get(n.op.name) if n.op.name in REGION_SPLIT else None
+        rule = _REACH.get(n.op) if n.op in REGION_SPLIT else None
         found = rule(n, mine, linear_outputs) if rule else [True] * len(n.results)
         linear.update(v for v, m in zip(n.results, found, strict=True) if m)
     return [v in linear for v in g.outputs]
@@ -119,14 +120,14 @@ def body_reach(n: Node, mask: Mask, ask: Outputs) -> Mask:
     return ask(n.regions[0], mask)
 
 
-_REACH: dict[str, Callable[[Node, Mask, Outputs], Mask]] = {}
+_REACH: dict[Op, Callable[[Node, Mask, Outputs], Mask]] = {}
 
 
-def add_reach(name: str, rule: Callable[[Node, Mask, Outputs], Mask]) -> None:
+def add_reach(op: Op, rule: Callable[[Node, Mask, Outputs], Mask]) -> None:
     """Say which results of an op with regions move with which operands."""
-    _REACH[name] = rule
-    REGION_MOVES[name] = lambda n, mask: rule(n, mask, moving_outputs)
+    _REACH[op] = rule
+    REGION_MOVES[op] = lambda n, mask: rule(n, mask, moving_outputs)
 
 
 for _op, _rule in ((cond.op, _cond), (scan.op, _scan), (while_loop.op, _while)):
-    add_reach(_op.name, _rule)
+    add_reach(_op, _rule)

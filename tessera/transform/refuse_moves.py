@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 
 from tessera.ir.graph.ir import Graph, Node
+from tessera.ops.state import state_move
 
 _CPU = "on a CPU the memory of the host is that of the device"
 _GPU = "it is read or returned before it moves back to the device"
@@ -41,7 +42,7 @@ def _refused(g: Graph, why: str) -> Graph:
 
 def _moves(g: Graph) -> Iterator[Node]:
     for n in g.nodes:
-        if n.op.name == "state_move" and n.params["to"] == "host":
+        if n.op is state_move.op and n.params["to"] == "host":
             yield n
         for r in n.regions:
             yield from _moves(r)

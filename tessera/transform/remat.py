@@ -183,11 +183,11 @@ def _barrier_batch(
     return bind(n.op, *operands), list(batched)
 
 
-REGION_JVP[checkpoint.op.name] = _jvp
-REGION_SPLIT[checkpoint.op.name] = _split
-add_reach(checkpoint.op.name, body_reach)
-REGION_ACCUMULATE[checkpoint.op.name] = _accumulate
-REGION_BATCH[checkpoint.op.name] = _batch
-REGION_SPREAD[checkpoint.op.name] = lambda n, mask, size: batched_outputs(n.regions[0], mask, size)
-REGION_TRANSPOSE[barrier.op.name] = _barrier_transpose
-REGION_BATCH[barrier.op.name] = _barrier_batch
+REGION_JVP[checkpoint.op] = _jvp
+REGION_SPLIT[checkpoint.op] = _split
+add_reach(checkpoint.op, body_reach)
+REGION_ACCUMULATE[checkpoint.op] = _accumulate
+REGION_BATCH[checkpoint.op] = _batch
+REGION_SPREAD[checkpoint.op] = lambda n, mask, size: batched_outputs(n.regions[0], mask, size)
+REGION_TRANSPOSE[barrier.op] = _barrier_transpose
+REGION_BATCH[barrier.op] = _barrier_batch

@@ -97,6 +97,6 @@ def _hand_on(n: Node, cts: Sequence[Tangent], linear: set[Value]) -> list[Tangen
     return [None, *(c if v in linear else None for v, c in zip(n.operands[1:], cts, strict=True))]
 
 
-REGION_JVP[eigh.op.name], REGION_JVP[svd.op.name] = _eigh, _svd
-REGION_TRANSPOSE[gauged.op.name] = _check_cotangents
-REGION_TRANSPOSE[same_in_every_gauge.op.name] = _hand_on
+REGION_JVP[eigh.op], REGION_JVP[svd.op] = _eigh, _svd
+REGION_TRANSPOSE[gauged.op] = _check_cotangents
+REGION_TRANSPOSE[same_in_every_gauge.op] = _hand_on

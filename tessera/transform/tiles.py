@@ -126,5 +126,5 @@ def _gradients(back: Any, operands: Sequence[Value], cts: Sequence[Value]) -> di
 
 UNLISTED[PULL_BACK.name] = PULL_BACK
 OWN.add(PULL_BACK)
-REGION_JVP[kernel.op.name] = _jvp
-REGION_TRANSPOSE[PULL_BACK.name] = _transpose
+REGION_JVP[kernel.op] = _jvp
+REGION_TRANSPOSE[PULL_BACK] = _transpose

@@ -15,12 +15,9 @@ from tessera.core.primitives import is_primitive
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
 from tessera.ir.graph.op import Op
-from tessera.ops.write import WRITE_ROWS, WRITE_SLICE
 
 _PART = 4  # of an axis, at most, that a part covers
 _LEAST = 1 << 12  # elements of a tensor: a smaller one is chosen from in the time of a launch
-
-_FORMS = {"dynamic_update_slice": WRITE_SLICE, "state_write": WRITE_ROWS}
 
 
 def write_in_place(g: Graph) -> Graph:
@@ -44,7 +41,7 @@ def write_in_place(g: Graph) -> Graph:
 
 
 def _has_writes(g: Graph) -> bool:
-    return any(n.op.name in _FORMS or any(map(_has_writes, n.regions)) for n in g.nodes)
+    return any(n.op.in_place is not None or any(map(_has_writes, n.regions)) for n in g.nodes)
 
 
 def _written(g: Graph) -> dict[Node, Op]:
@@ -52,7 +49,7 @@ def _written(g: Graph) -> dict[Node, Op]:
     found: dict[Node, Op] = {}
     returned = set(g.outputs)
     for n in reversed(g.nodes):
-        form = _FORMS.get(n.op.name)
+        form = n.op.in_place
         if form is None or not is_primitive(form.call, n.types, n.params):
             continue
         kept = n.op.effects or (n.results[0] in returned and _is_small(*n.types[:2]))
@@ -65,7 +62,7 @@ def _written(g: Graph) -> dict[Node, Op]:
 def _is_there(x: Value) -> bool:
     """Whether a tensor is in memory anyway: it was given, or something other than a loop nest makes it."""
     n = x.node
-    return n is None or n.op.name in _FORMS or (n.op.call is not None and bool(n.operands))
+    return n is None or n.op.in_place is not None or (n.op.call is not None and bool(n.operands))
 
 
 def _is_small(whole: TensorType, part: TensorType) -> bool:

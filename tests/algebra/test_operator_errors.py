@@ -10,6 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.core.errors import OperandError
 from tessera.core.flags import override
 
 A = op.dense(np.ones((2, 3)))
@@ -592,3 +593,31 @@ def test_annotations_are_checked_by_jit() -> None:
     assert message(np.eye(3)) == f"argument 'a' is ndarray, expected {want}"
     np.testing.assert_array_equal(np.asarray(f(S, np.ones(3))), [3, 3, 3])
     assert str(ts.Operator[3, "M", ts.f32, ts.f32 @ ts.accum(ts.f32)]) == "Operator[3, 'M', f32]"
+
+
+REFUSED = [
+    "S < 1", "S >= D", "1 < S", "ts.ones((3, 3)) > S", "S == D", "S != D", "S == 1", "S == ts.ones((3, 3))", "S % 2", "2 // S",
+    "S & D", "~S", "abs(S)", "round(S)", "1 / S", "S / D", "2 ** S", "float(S)", "int(S)", "complex(S)", "len(S)", "bool(S)",
+    "divmod(S, 2)", "1 if S else 0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("way", ["eager", "jit"])
+def test_operations_on_elements_say_what_to_write(text, way):
+    """`A == B` was False for equal operators, and `A > 0` an error of Python without the user's line."""
+
+    def f(S, D):
+        return eval(text, {"ts": ts, "S": S, "D": D})
+
+    with pytest.raises(OperandError, match=r"an operator is a map|got two operators") as e:
+        (ts.jit(f) if way == "jit" else f)(S, D)
+    assert "\n  at <string>:1" in str(e.value)
+
+
+def test_an_operator_is_itself_and_no_text():
+    again = S
+    assert again == S
+    assert len({S, D, again}) == 2
+    assert S != "S"
+    assert (S,) != S

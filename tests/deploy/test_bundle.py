@@ -277,6 +277,11 @@ def test_steps_that_only_python_can_run_are_named_when_the_bundle_is_made(tmp_pa
     with pytest.raises(OperandError, match=r"steps that only Python can run: eigvalsh"):
         ts.bundle.save(spectrum_of, tmp_path / "f", x)
     ts.bundle.save(spectrum_of, tmp_path / "f", x, python_only=True)
+    hosted = ts.bundle.load(tmp_path / "f").entry("spectrum_of").row["hosted"]
+    assert set(map(tuple, hosted.values())) == {("eigvalsh",)}  # and no place of this machine
+    assert str(Path(__file__).parent).encode() not in (tmp_path / "f").read_bytes()
+    with pytest.raises(OperandError, match=r"abs of complex numbers \(at .*by op.real, op.imag"):
+        ts.bundle.save({"f": (lambda z: op.abs(op.fft(z)), x)}, tmp_path / "g")
     assert bits(ts.bundle.load(tmp_path / "f").run(x)) == bits(ts.jit(spectrum_of)(x))
 
 

@@ -358,7 +358,7 @@ def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
         "5 tess_entry_open: there is no entry point 'other'",
         "1 views: got 0 inputs, expected 1",
         "1 tensor: size 0 and version 0, expected 168 and 1; use tess_tensor_init",
-        "6 views: input 0 'x' has dtype 16 and rank 2, expected 15 and 2",
+        "6 views: input 0 'x' is f64 of rank 2, expected f32 of rank 2",
         "1 views: room for 1 outputs, expected 6",
         "1 views: output 0 overlaps input 0",
         "7 views: output 0 is not a row-major tensor of the result's shape; see tess_entry_plan",
@@ -373,6 +373,16 @@ def test_wrong_calls_are_explained(made: Path, tmp_path: Path):
         "11 operator: a C compiler may round its sums in other ways on other processors, which numerics 'strict' refuse; "
         "ask for 'deterministic' with tess_set_numerics",
     ]
+
+
+def test_what_changes_after_it_was_opened_is_not_run(made: Path, tmp_path: Path):
+    program = build(tmp_path / "changed", "changed.c", "-O0")
+    shutil.copy(made / "views.tess", tmp_path / "spoilt.tess")
+    run = [str(program), str(tmp_path / "spoilt.tess"), str(made / "views.tess")]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    wrong = "bundle: the digest of section '{}/views/cpu:{}' is wrong; it is damaged or was changed"
+    assert done.stdout.splitlines() == [wrong.format(x, usable()[-1]) for x in ("code", "plan")]
 
 
 def test_damaged_weights_are_found_piece_by_piece(tmp_path: Path):

@@ -138,7 +138,7 @@ def test_signing_keeps_the_digest_and_what_is_signed_stays_signed(
 ):
     key = bytes(range(32))
     digest = registry.digest_of("model")
-    with pytest.raises(OperandError, match="a secret key has 32 bytes, got 3"):
+    with pytest.raises(OperandError, match="a secret key is 32 bytes, got bytes of 3"):
         registry.sign("model", b"abc")
     assert registry.sign("model", key) == digest
     registry.put(tmp_path / "second.tess", "again")  # which is not signed

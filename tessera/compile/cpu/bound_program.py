@@ -66,6 +66,8 @@ class Prepared(Slots):
         self.host = host
         self.executable: Any = None  # what it was made from, if anyone should ask
         self.watched: Any = None  # what a profile has made of it
+        # Arrays that it reads after its inputs; None: those that the executable has captured.
+        self.constants: list[Array] | None = None
         steps = self._steps()
         self.plan = plan_memory(
             name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,

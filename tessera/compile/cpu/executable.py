@@ -12,6 +12,7 @@ import numpy as np
 
 from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
+from tessera.compile.cpu.constants import Split, is_constant, split
 from tessera.compile.executable import Executable, Step, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
@@ -152,7 +153,7 @@ class MachineExecutable(Executable):
         prepared = self.prepared(xs, donated)
         if prepared.peak >= memory.notable():
             self._demand(prepared.plan)
-        return prepared.run(xs)
+        return prepared.run(xs if prepared.constants is None else [*inputs, *prepared.constants])
 
     def prepared(self, xs: Sequence[Array], donated: frozenset[int] = frozenset()) -> Prepared:
         """This program for inputs and captured arrays of such shapes, and the threads in force."""
@@ -216,11 +217,40 @@ class MachineExecutable(Executable):
         with During("prepare"):
             image, kernels = self._variant(sizes)
             names = frozenset(image.inputs[i] for i in donated)
+            parts = self._split if image is self.image else None
+            if parts is not None:
+                image = parts.each
             made = Prepared(
                 self.graph.name, image, kernels, sizes, thread_count(), self._host, names
             )
             made.executable = self
+            if parts is not None:
+                made.constants = self._constants
             return made
+
+    @cached_property
+    def _split(self) -> Split | None:
+        """The steps that read constants alone, and the others."""
+        given = len(self.image.inputs) - len(self._captured)
+        tables = len(self._captured) - len(self.image.tables)
+        constant = [i >= tables or is_constant(x) for i, x in enumerate(self._captured)]
+        return split(self.image, given, constant) if any(constant) else None
+
+    @cached_property
+    def _constants(self) -> list[Array]:
+        """What the program reads of captured arrays, and what the steps of constants have made of them."""
+        parts = self._split
+        assert parts is not None
+        once = Prepared(
+            f"{self.graph.name}.constants",
+            parts.once,
+            self._kernels,
+            {},
+            thread_count(),
+            self._host,
+        )
+        made = once.run([self._captured[i] for i in parts.constants])
+        return [*(self._captured[i] for i in parts.kept), *made]
 
     def _variant(self, sizes: Mapping[str, int]) -> tuple[Image, list[CompiledKernel]]:
         """The program that serves all sizes, or one of other nests that the tuner found at these."""
@@ -326,7 +356,9 @@ class _Region:
 
     def __init__(self, e: MachineExecutable, sizes: Mapping[str, int]):
         self._executable, self._sizes = e, sizes
-        self._prepared, self._captured = e.at(sizes), e._captured
+        self._prepared = e.at(sizes)
+        constants = self._prepared.constants
+        self._captured = e._captured if constants is None else constants
         types = self._prepared.types
         self.types = [types[n] for n in e.image.outputs]
         # A loop holds what it carries into a step while the step makes what it carries out.

@@ -18,6 +18,7 @@ from tessera.compile.gpu.program import NOWHERE, GpuProgram
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Params
 from tessera.ir.schedule.memory import size_of
+from tessera.ops.elementwise import add, lt
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray, empty
 from tessera.runtime.cuda.rows import copy_rows
@@ -146,7 +147,7 @@ class Counter:
 def counts(test: Graph, body: Graph) -> Counter | None:
     """The count of a loop whose test is i < n, for an i that grows by 1 and an n that stays; None for others."""
     end = test.outputs[0].node
-    if end is None or end.op.name != "lt":
+    if end is None or end.op is not lt.op:
         return None
     places = {v: i for i, v in enumerate(test.inputs)}
     here, there = end.operands
@@ -154,7 +155,7 @@ def counts(test: Graph, body: Graph) -> Counter | None:
     if not 0 <= start < len(body.outputs) or here.dtype.kind not in "iu":
         return None
     grown = body.outputs[start].node
-    if grown is None or grown.op.name != "add" or not _grows(grown, body.inputs[start]):
+    if grown is None or grown.op is not add.op or not _grows(grown, body.inputs[start]):
         return None
     stop: Any = places.get(there, -1)
     if stop < 0:

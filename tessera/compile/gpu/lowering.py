@@ -213,7 +213,7 @@ class GpuLowering(Views):
                 self._alias(y, s.operands[0], (0, row_major(self.types[y])))
         elif s.node.op.kernel in kept.ATTENDS:
             self._add_attention(s)
-        elif s.node.op.name == "kernel":
+        elif s.node.op.call == "kernel":
             self._add_written(s)
         elif s.node.op.view is not None:
             self._add_view(s)

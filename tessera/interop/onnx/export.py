@@ -119,10 +119,11 @@ def write_nodes(w: Writer, nodes: Sequence[Node]) -> None:
 
 def _written(w: Writer, n: Node) -> Any:
     names = [w.names[v] for v in n.operands]
-    if n.op.name == "kernel":
+    if n.op.call == "kernel":
         return _kernel(w, n, names)
-    if n.op.name in control_nodes.CONTROL:
-        return control_nodes.CONTROL[n.op.name](w, n, names, write_nodes)
+    control = control_nodes.CONTROL.get(n.op.name)
+    if control is not None:
+        return control(w, n, names, write_nodes)
     emitter = EMITTERS.get(n.op.name)
     found = None if emitter is None else emitter(w, n, *names)
     if found is not None:

@@ -158,19 +158,26 @@ def _fold(w: Writer, n: Node, x: str) -> Any:
     return _reduced(w, f"Reduce{ops[n.op.name]}", x, n.params["axes"])
 
 
-@emits("all", "any")
+@emits("any")
+def _any(w: Writer, n: Node, x: str) -> Any:
+    """Whether some element holds."""
+    return w.cast(_reduced(w, "ReduceSum", w.cast(x, np.int32), n.params["axes"]), np.bool_)
+
+
+@emits("all")
 def _all(w: Writer, n: Node, x: str) -> Any:
-    """Whether some element holds; all hold when none does not."""
-    is_all = n.op.name == "all"
-    counted = w.cast(w.emit("Not", x) if is_all else x, np.int32)
-    found = w.cast(_reduced(w, "ReduceSum", counted, n.params["axes"]), np.bool_)
-    return w.emit("Not", found) if is_all else found
+    """All hold when there is none that does not."""
+    return w.emit("Not", _any(w, n, w.emit("Not", x)))
 
 
-@emits("argmax", "argmin")
+@emits("argmax")
 def _argmax(w: Writer, n: Node, x: str) -> Any:
-    name = "ArgMax" if n.op.name == "argmax" else "ArgMin"
-    return w.emit(name, x, axis=n.params["axis"], keepdims=0)
+    return w.emit("ArgMax", x, axis=n.params["axis"], keepdims=0)
+
+
+@emits("argmin")
+def _argmin(w: Writer, n: Node, x: str) -> Any:
+    return w.emit("ArgMin", x, axis=n.params["axis"], keepdims=0)
 
 
 @emits("cumsum")
@@ -185,25 +192,40 @@ def _topk(w: Writer, n: Node, x: str) -> Any:
     return w.emit("TopK", x, w.size(p["k"]), outputs=2, axis=p["axis"], largest=int(p["largest"]))
 
 
-@emits("sort", "argsort")
-def _sort(w: Writer, n: Node, x: str) -> Any:
+def _sorted(w: Writer, n: Node, x: str) -> tuple[str, str]:
+    """The sorted lines and their places."""
     axis = n.params["axis"]
     size = w.size(n.operands[0].shape[axis])
     largest = int(n.params["descending"])
-    kind = n.operands[0].dtype
-    wide = w.cast(x, np.int32) if kind.kind == "b" else x
+    wide = w.cast(x, np.int32) if n.operands[0].dtype.kind == "b" else x
     values, at = w.emit("TopK", wide, size, outputs=2, axis=axis, largest=largest)
-    if n.op.name == "argsort":
-        return at
-    return w.cast(values, np.bool_) if kind.kind == "b" else values
+    return values, at
 
 
-@emits("softmax", "log_softmax")
+@emits("sort")
+def _sort(w: Writer, n: Node, x: str) -> Any:
+    values, _ = _sorted(w, n, x)
+    return w.cast(values, np.bool_) if n.operands[0].dtype.kind == "b" else values
+
+
+@emits("argsort")
+def _argsort(w: Writer, n: Node, x: str) -> Any:
+    return _sorted(w, n, x)[1]
+
+
+def _over_one_axis(w: Writer, op: str, n: Node, x: str) -> Any:
+    axes = n.params["axes"]
+    return w.emit(op, x, axis=axes[0]) if len(axes) == 1 else None
+
+
+@emits("softmax")
 def _softmax(w: Writer, n: Node, x: str) -> Any:
-    if len(n.params["axes"]) != 1:
-        return None
-    name = "Softmax" if n.op.name == "softmax" else "LogSoftmax"
-    return w.emit(name, x, axis=n.params["axes"][0])
+    return _over_one_axis(w, "Softmax", n, x)
+
+
+@emits("log_softmax")
+def _log_softmax(w: Writer, n: Node, x: str) -> Any:
+    return _over_one_axis(w, "LogSoftmax", n, x)
 
 
 # Products -------------------------------------------------------------------------------------

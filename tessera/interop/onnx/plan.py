@@ -6,13 +6,13 @@ stops the trace: it and all that depends on it run eagerly after the program.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tessera.interop.onnx.evaluate import Evaluator, Scope, reads
-from tessera.interop.onnx.model import DataDependentError, Graph, Node
+from tessera.interop.onnx.model import DataDependentError, Graph, Info, Node
 from tessera.interop.onnx.rule import tensor
 from tessera.ir.graph.ir import Value
 from tessera.lang.jit import Jitted
@@ -39,6 +39,16 @@ class Plan:
         assert self.program is not None
         results = self.program(dict(tensors))
         return self._rest(dict(tensors), dict(zip(self.names, results, strict=True)))
+
+    def gives_all(self, outputs: Sequence[str]) -> bool:
+        """Whether there is a program whose results are all of these outputs."""
+        return self.program is not None and not self.late and set(outputs) <= set(self.names)
+
+    def named(self, tensors: dict[str, Value], outputs: Sequence[Info]) -> dict[str, Any]:
+        """The outputs by name, where the program gives all of them."""
+        assert self.program is not None
+        found = dict(zip(self.names, self.program(tensors), strict=True))
+        return {o.name: found[o.name] for o in outputs}
 
     def eager(self, tensors: Mapping[str, Value]) -> list[Any]:
         """The outputs of the graph, node by node."""

@@ -91,8 +91,9 @@ def _written(w: Writer, n: Node) -> Any:
     found = None if rule is None else rule(w, n, xs, write_nodes)
     if found is not None:
         return found
-    if n.op.name in STANDS_FOR:
-        return _decomposed(w, n, STANDS_FOR[n.op.name])
+    stands_for = STANDS_FOR.get(n.op.name)
+    if stands_for is not None:
+        return _decomposed(w, n, stands_for)
     body = n.op.expr(n.params)
     if body is not None and n.op.signature is not None:
         return contracted(w, n, xs) if len(xs) > 1 and n.op.combine else _nest(w, n, xs)

@@ -107,6 +107,9 @@ class Op:
     multiple: bool = False  # returns a tuple of values
     moves: bool = False  # only moves elements: needs no wider arithmetic
     casts: bool = False  # gives its operand another dtype
+    spreads: bool = False  # shows an element at several places
+    reshapes: bool = False  # keeps the elements in row-major order
+    in_place: Op | None = None  # the primitive that writes the same part where the tensor is
     makes: str = ""  # what an op without operands makes: data, number, index or size
     kernel: str = (
         ""  # the kernel that a GPU has for all of it: attention, attention_grad, update or pool

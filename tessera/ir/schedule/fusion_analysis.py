@@ -104,7 +104,7 @@ class Questions:
     def is_spread(self, v: Value) -> bool:
         """Whether a value is wanted in more places than it has elements."""
         return any(
-            u.op.name == "broadcast_to" or (u.op.view is not None and self.is_spread(u.results[0]))
+            u.op.spreads or (u.op.view is not None and self.is_spread(u.results[0]))
             for u in self.users.get(v, [])
         )
 

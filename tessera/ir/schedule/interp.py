@@ -121,8 +121,10 @@ def _primitive(
     step: Primitive, memory: Mapping[str, Array], sizes: Mapping[str, int]
 ) -> dict[str, Array]:
     run = PRIMITIVES[step.primitive].evaluate
-    made = run([memory[name] for name in step.operands], substitute_params(step.params, sizes))
-    return dict(zip(step.results, made, strict=True))
+    made = run([memory[name] for name in step.own], substitute_params(step.params, sizes))
+    if step.epilogue is None:
+        return dict(zip(step.results, made, strict=True))
+    return _kernel(step.epilogue, {**memory, step.made: made[0]}, sizes)
 
 
 def _kernel(k: Kernel, memory: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:

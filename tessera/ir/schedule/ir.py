@@ -284,7 +284,11 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Primitive:
-    """A computation of core/primitives.py on whole tensors, which the target has kernels for."""
+    """A computation of core/primitives.py on whole tensors, which the target has kernels for.
+
+    Its epilogue computes every point of the results from the same point of what the primitive makes, which
+    then exists in this step alone, and from tensors that stand behind the primitive's own operands.
+    """
 
     name: str
     primitive: str
@@ -293,12 +297,30 @@ class Primitive:
     results: tuple[str, ...]
     location: Location | None = field(default=None, compare=False)
     order: str = LAW  # any: products and sums may be fused
+    epilogue: Kernel | None = None
+    made: str = ""  # what the primitive makes, under the name that the epilogue reads
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The operands of the primitive itself."""
+        return self.operands[: len(self.operands) - len(self.others)]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The tensors that the epilogue reads beside."""
+        if self.epilogue is None:
+            return ()
+        return tuple(n for n in self.epilogue.inputs() if n != self.made)
 
     def __str__(self) -> str:
         given = "".join(f", {k}={self.params[k]}" for k in sorted(self.params))
-        called = f"{self.primitive}({', '.join(self.operands)}{given})"
+        called = f"{self.primitive}({', '.join(self.own)}{given})"
         order = "" if self.order == LAW else f", in {self.order} order"
-        return f"primitive {self.name}: {called} -> {', '.join(self.results)}{order}"
+        made = self.made or ", ".join(self.results)
+        line = f"primitive {self.name}: {called} -> {made}{order}"
+        if self.epilogue is None:
+            return line
+        return "\n".join([line, *(f"  {x}" for x in str(self.epilogue).split("\n"))])
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class _Lowering(Questions):
             # What exists is reshaped at once: then no kernel that reads it has to come later.
             made = [u for v in n.results if v in self.names for u in self.users.get(v, [])]
             for u in made:
-                if u.op.name == "reshape":
+                if u.op.reshapes:
                     self.node(u)
         return self.finish()
 

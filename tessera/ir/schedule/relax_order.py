@@ -38,7 +38,10 @@ def _step(s: Step) -> Step:
         return s
     if isinstance(s, Group):
         return replace(s, kernels=tuple(map(_kernel, s.kernels)))
-    return _kernel(s) if isinstance(s, Kernel) else replace(s, order=ANY)
+    if isinstance(s, Kernel):
+        return _kernel(s)
+    epilogue = None if s.epilogue is None else _kernel(s.epilogue)
+    return replace(s, order=ANY, epilogue=epilogue)
 
 
 def _kernel(k: Kernel) -> Kernel:

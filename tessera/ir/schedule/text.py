@@ -77,9 +77,14 @@ def _primitive(s: Primitive, locations: bool) -> Operation:
     }  # fmt: skip
     if s.order != LAW:
         attributes["order"] = s.order
+    blocks: tuple[Block, ...] = ()
+    if s.epilogue is not None:
+        attributes["made"] = s.made
+        blocks = (Block((), [_kernel(s.epilogue, locations)]),)
     return Operation(
-        "schedule.primitive", attributes=attributes, location=s.location if locations else None
-    )
+        "schedule.primitive", attributes=attributes, blocks=blocks,
+        location=s.location if locations else None,
+    )  # fmt: skip
 
 
 def _kernel(k: Kernel, locations: bool) -> Operation:
@@ -258,15 +263,29 @@ class _Parser:
             self.reader.fail(e.message, op.at)
 
     def primitive(self, op: Operation) -> Primitive:
-        self.expect(op, "schedule.primitive", {"name", "primitive", "params", "reads", "writes"})
         a = op.attributes
+        wanted = {"name", "primitive", "params", "reads", "writes"}
+        self.expect(op, "schedule.primitive", wanted, int("made" in a))
         if not isinstance(a["params"], dict):
             self.reader.fail("schedule.primitive: params is no dictionary", op.at)
         if a["primitive"] not in PRIMITIVES:
             self.reader.fail(f"schedule.primitive: there is no {a['primitive']!r}", op.at)
         reads, writes = self.names(op, "reads"), self.names(op, "writes")
         name, kind = str(a["name"]), str(a["primitive"])
-        return Primitive(name, kind, a["params"], reads, writes, op.location, self.order(op))
+        made = Primitive(name, kind, a["params"], reads, writes, op.location, self.order(op))
+        return self.with_epilogue(op, made) if "made" in a else made
+
+    def with_epilogue(self, op: Operation, p: Primitive) -> Primitive:
+        """A primitive and the kernel that follows it, which reads what the primitive makes."""
+        (inner,) = op.blocks[0].operations or (None,)
+        made = str(op.attributes["made"])
+        types = [self.buffers[n].type for n in p.operands[: PRIMITIVES[p.primitive].arity]]
+        if inner is None or not types:
+            self.reader.fail("schedule.primitive: it makes nothing that a kernel follows", op.at)
+        self.local, self.grouped = {made: PRIMITIVES[p.primitive].infer(types, p.params)[0]}, True
+        kernel = self.kernel(inner)
+        self.grouped, self.local = False, {}
+        return replace(p, epilogue=kernel, made=made)
 
     def host(self, op: Operation) -> HostCall:
         self.expect(op, "schedule.host", {"op", "params", "reads", "writes"}, None)

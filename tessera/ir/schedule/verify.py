@@ -26,6 +26,7 @@ from tessera.core.intervals import extremes
 from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
+from tessera.ir.schedule.fuse_epilogues import follows_points
 from tessera.ir.schedule.inside import facts_of, is_inside, place_of
 from tessera.ir.schedule.ir import (
     Apply,
@@ -148,15 +149,36 @@ class Verifier:
     def primitive(self, s: Primitive, what: str) -> None:
         for name in s.operands:
             self.reads(name, what)
-        types = [self.types[name] for name in s.operands]
+        types = [self.types[name] for name in s.own]
         if not is_primitive(s.primitive, types, s.params):
             given = ", ".join(map(str, types))
             self.fail(f"{what}: there is no {s.primitive} of {given}")
         made = PRIMITIVES[s.primitive].infer(types, s.params)
+        if s.epilogue is not None:
+            self.epilogue(s, s.epilogue, made[0], what)
+            return
         if len(made) != len(s.results):
             self.fail(f"{what}: gives {len(made)} tensors, but writes {len(s.results)}")
         for name, t in zip(s.results, made, strict=True):
             self.write(name, t, what)
+
+    def epilogue(self, s: Primitive, k: Kernel, made: TensorType, what: str) -> None:
+        """Stages at the points of what a primitive makes, which is no buffer."""
+        if not PRIMITIVES[s.primitive].arity:
+            self.fail(f"{what}: no kernel of {s.primitive} takes an epilogue")
+        if s.made in self.types or s.results != k.outputs:
+            self.fail(f"{what}: {s.made} is a buffer, or the results are not those of the epilogue")
+        if s.operands[len(s.own) :] != s.others:
+            self.fail(f"{what}: reads {s.operands}, but the epilogue reads {s.others}")
+        self.types[s.made] = made
+        self.written.add(s.made)
+        types = {**self.types, **{t.name: t.type for t in k.stages}}
+        for t in k.stages:
+            if not follows_points(t, made, types):
+                self.fail(f"{what}: stage {t.name} of the epilogue is not computed point by point")
+        _KernelVerifier(self, k).run()
+        self.written.remove(s.made)
+        del self.types[s.made]
 
 
 class _KernelVerifier:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tessera.core.dims import Size, product, smaller
 from tessera.core.folds import LANES
 from tessera.core.types import TensorType
+from tessera.ir.tile.epilogue import Results
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.windows import (
     ACCUMULATORS,
@@ -23,6 +24,7 @@ from tessera.ir.tile.windows import (
     walk,
 )
 
+_TURNED = 4  # squares of 16 outputs and channels that are turned before an epilogue takes them
 _PIXELS = 448  # outputs along the spatial axes of an instance
 
 
@@ -32,8 +34,8 @@ class Channels:
     The outputs of an instance are numbered through: whole images, or rows of one image.
     """
 
-    def __init__(self, p: Problem, width: int):
-        self.p, self.width, self.b = p, width, Builder("conv")
+    def __init__(self, p: Problem, width: int, results: Results):
+        self.p, self.width, self.b, self.results = p, width, Builder("conv"), results
         self.panels = -(-p.made // width)
         self.taps = p.channels * product(p.window)
         self.packed = TensorType(p.dtype.accum, (p.groups, self.panels, self.taps, width))
@@ -47,7 +49,9 @@ class Channels:
         self.w = b.parameter("w", self.packed)
         planes, height, width = self.whole
         y = TensorType(p.dtype, (p.batch, p.groups, p.made, planes, height * width))
-        self.y = b.parameter("y", y, writable=True)
+        self.results.declare(b, y)
+        if self.results.by_rows:
+            self.turned = b.alloc(p.dtype, (LANES, _TURNED * LANES))
         batch = b.program(p.batch // self.images) * self.images
         group, z = b.program(p.groups), b.program(p.counts[0])
         first = b.program((p.counts[1] + self.rows - 1) // self.rows) * self.rows
@@ -123,20 +127,43 @@ class Channels:
         batch, group, channel, z, place = at
         whole = self.run // LANES * LANES
         masked = (2,) if p.made % self.width else ()
-        with b.loop(0, whole, LANES) as output, b.loop(0, self.width, LANES) as part:
-            n, c = output.variable, part.variable
-            square = b.load(self.kept, (0, start + n, c), (1, LANES, LANES), axes=(1, 2))
-            b.store(
-                self.y, b.cast(b.transpose(square), p.dtype),
-                (batch, group, channel + c, z, place + n), (1, 1, LANES, 1, LANES),
-                axes=(2, 4), masked=masked,
-            )  # fmt: skip
+        first: Size = 0
+        for wide in (_TURNED * LANES, LANES) if self.results.by_rows else (LANES,):
+            stop = self.run // wide * wide
+            with b.loop(first, stop, wide) as output, b.loop(0, self.width, LANES) as part:
+                n, c = output.variable, part.variable
+                self.send_square(start + n, c, wide, (batch, group, channel + c, z, place + n))
+            first = stop
         with b.loop(whole, self.run) as output:
             n = output.variable
             column = b.load(self.kept, (0, start + n, 0), (1, 1, self.width), axes=(2,))
-            b.store(
-                self.y, b.cast(column, p.dtype), (batch, group, channel, z, place + n),
+            self.results.write(
+                b.cast(column, p.dtype), (batch, group, channel, z, place + n),
                 (1, 1, self.width, 1, 1), axes=(2,), masked=masked,
+            )  # fmt: skip
+
+    def send_square(self, start: Size, column: Size, wide: int, at: tuple[Size, ...]) -> None:
+        """So many outputs of 16 channels: at once, or channel by channel where much is computed of them."""
+        b, p = self.b, self.p
+        masked = (2,) if p.made % self.width else ()
+
+        def square(n: Size) -> Tile:
+            found = b.load(self.kept, (0, start + n, column), (1, LANES, LANES), axes=(1, 2))
+            return b.cast(b.transpose(found), p.dtype)
+
+        if not self.results.by_rows:
+            self.results.write(square(0), at, (1, 1, LANES, 1, LANES), axes=(2, 4), masked=masked)
+            return
+        with b.loop(0, wide, LANES) as part:
+            n = part.variable
+            b.store(self.turned, square(n), (0, n), (LANES, LANES))
+        batch, group, channel, z, place = at
+        with b.loop(0, LANES) as row:
+            r = row.variable
+            line = b.load(self.turned, (r, 0), (1, wide))
+            self.results.write(
+                line, (batch, group, channel + r, z, place), (1, 1, 1, 1, wide), axes=(2, 4),
+                masked=masked,
             )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tessera.core.folds import LANES
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.channels import Channels
+from tessera.ir.tile.epilogue import Results
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.windows import Problem, panel_width
@@ -84,7 +85,7 @@ class Inputs(Channels):
     """The kernel of all phases."""
 
     def __init__(self, parts: Sequence[Part], sizes: tuple[Size, ...], width: int):
-        super().__init__(parts[0].problem, width)
+        super().__init__(parts[0].problem, width, Results())
         self.parts, self.sizes = parts, sizes
         taps = max(sum(q.problem.channels * product(q.problem.window) for q in parts), 1)
         self.packed = TensorType(self.p.dtype.accum, (self.p.groups, self.panels, taps, width))
@@ -118,8 +119,8 @@ class Inputs(Channels):
             row, column = (place + n) // p.counts[2], (place + n) % p.counts[2]
             into = (row * y.step + y.offset) * self.sizes[2] + column * x.step + x.offset
             line = b.load(self.kept, (0, start + n, 0), (1, 1, self.width), axes=(2,))
-            b.store(
-                self.y, b.cast(line, p.dtype), (batch, group, channel, plane * z.step + z.offset, into),
+            self.results.write(
+                b.cast(line, p.dtype), (batch, group, channel, plane * z.step + z.offset, into),
                 (1, 1, self.width, 1, 1), axes=(2,), masked=masked,
             )  # fmt: skip
 

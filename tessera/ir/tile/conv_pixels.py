@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from tessera.core.dims import Size, product, smaller
 from tessera.core.folds import LANES
+from tessera.core.scalar import Number
 from tessera.core.types import TensorType
+from tessera.ir.tile.epilogue import Results
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.windows import ACCUMULATORS, ENOUGH, Problem, join, leaf_spans, runs, walk
 
@@ -25,8 +27,11 @@ _SEEN = 16 * 1024  # elements of x in scratch
 class Pixels:
     """The kernel whose vectors lie along the last spatial axis."""
 
-    def __init__(self, p: Problem):
-        self.p, self.b = p, Builder("conv")
+    fill: Number = 0  # what is seen where there is no x
+    group: Size
+
+    def __init__(self, p: Problem, results: Results):
+        self.p, self.b, self.results = p, Builder("conv"), results
         x = p.counts[2]
         self.width = _WIDEST
         if isinstance(x, int):
@@ -58,7 +63,7 @@ class Pixels:
         w = TensorType(p.dtype, (p.groups, p.made, p.channels, *p.window))
         y = TensorType(p.dtype, (p.batch, p.groups, p.made, *p.counts))
         self.x, self.w = b.parameter("x", x), b.parameter("w", w)
-        self.y = b.parameter("y", y, writable=True)
+        self.results.declare(b, y)
         self.batch, self.group = b.program(p.batch), b.program(p.groups)
         self.z = b.program(p.counts[0])
         self.first = b.program((p.counts[1] + self.rows - 1) // self.rows) * self.rows
@@ -92,7 +97,7 @@ class Pixels:
                 i = x.variable
                 line = b.load(
                     self.x, (*at, i * step[2] - p.low[2]), (1, 1, 1, 1, 1, LANES * step[2]),
-                    axes=(5,), masked=(3, 4, 5),
+                    axes=(5,), masked=(3, 4, 5), fill=self.fill,
                 )  # fmt: skip
                 line = b.cast(line, p.dtype.accum)
                 if phases != 1:
@@ -163,7 +168,7 @@ class Pixels:
     def store(self, total: Tile, o: Size, y: Size, chunk: Size) -> None:
         at = (self.batch, self.group, o, self.z, self.first + y, chunk * self.width)
         value = self.b.cast(total, self.p.dtype)
-        self.b.store(self.y, value, at, (1, 1, 1, 1, 1, self.width), axes=(4, 5), masked=(5,))
+        self.results.write(value, at, (1, 1, 1, 1, 1, self.width), axes=(4, 5), masked=(5,))
 
 
 def suits_pixels(p: Problem, width: int) -> bool:

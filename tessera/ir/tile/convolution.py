@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from tessera.core.dims import product
 from tessera.core.folds import LANES
+from tessera.core.primitives import PRIMITIVES
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.channels import Channels
 from tessera.ir.tile.conv_input import lower_input
 from tessera.ir.tile.conv_pixels import Pixels, suits_pixels
 from tessera.ir.tile.conv_weights import lower_weights
+from tessera.ir.tile.epilogue import results_of
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.windows import Problem, panel_width
@@ -24,19 +26,21 @@ from tessera.ir.tile.windows import Problem, panel_width
 
 def lower_conv(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """The kernels of a convolution."""
-    x, w = step.operands
-    (y,) = step.results
-    p = Problem.of(types[x], types[w], types[y], step.params)
+    x, w = step.own
+    (y,) = PRIMITIVES["conv"].infer([types[x], types[w]], step.params)
+    p = Problem.of(types[x], types[w], y, step.params)
     width = panel_width(p.made)
+    results = results_of(step, types)
     if suits_pixels(p, width):
-        return Expansion((Launch(Pixels(p).kernel(), (x, w), (y,)),))
-    packed = Channels(p, width).packed
+        kernel = Pixels(p, results).kernel()
+        return Expansion((Launch(kernel, (x, w, *step.others), step.results),))
+    made = Channels(p, width, results)
     return Expansion(
         (
             Launch(pack(p, width), (w,), ("packed",)),
-            Launch(Channels(p, width).kernel(), (x, "packed"), (y,)),
+            Launch(made.kernel(), (x, "packed", *step.others), step.results),
         ),
-        {"packed": packed},
+        {"packed": made.packed},
     )
 
 

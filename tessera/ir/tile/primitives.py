@@ -14,6 +14,7 @@ from tessera.ir.tile.fft import TRANSFORMS
 from tessera.ir.tile.filter import FILTERS
 from tessera.ir.tile.launch import Expansion
 from tessera.ir.tile.movement import MOVEMENT
+from tessera.ir.tile.pools import POOLS
 from tessera.ir.tile.scan import SCANS
 from tessera.ir.tile.scatter import SCATTERS
 from tessera.ir.tile.sort import SORTS
@@ -32,6 +33,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **DRAWS,
     **WRITES,
     **MOVEMENT,
+    **POOLS,
 }
 
 

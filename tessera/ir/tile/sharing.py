@@ -79,7 +79,8 @@ def _accesses(block: Block, path: tuple[int, ...]) -> Iterator[_Access]:
 
 def _in_order(kernel: Kernel, loads: list[_Access], stores: list[_Access]) -> bool:
     """Whether every element is loaded for the last time before it is stored."""
-    if any(a.op.name != "load" for a in loads) or any(a.op.name != "store" for a in stores):
+    traits = [a.op.traits for a in (*loads, *stores)]
+    if any(t.by_data or t.flies for t in traits):
         return False
     if not stores:
         return False

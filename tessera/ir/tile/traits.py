@@ -13,26 +13,25 @@ class Traits:
     writes: bool = False  # tiles become elements of its memory
     pure: bool = False  # the results depend on operands and attributes alone
     orders: bool = False  # accesses of this instance or of others stay on their side of it
+    by_data: bool = False  # tiles say which elements it touches
+    flies: bool = False  # it ends later, at a wait
+    waits: bool = False  # for what flies
+    meets: bool = False  # the threads of an instance wait for each other
+    makes: bool = False  # its memory begins here
 
 
-_PURE, _READS, _WRITES, _ORDERS, _PLAIN = (
-    Traits(pure=True),
-    Traits(reads=True),
-    Traits(writes=True),
-    Traits(orders=True),
-    Traits(),
-)
+_PURE, _PLAIN = Traits(pure=True), Traits()
 TRAITS: dict[str, Traits] = {
-    "alloc": _PLAIN,
+    "alloc": Traits(makes=True),
     "for": _PLAIN,  # as its body
     "prefetch": _PLAIN,  # a hint: no result depends on it
-    "load": _READS,
-    "gather": _READS,
-    "store": _WRITES,
-    "store_async": _WRITES,
-    "scatter": _WRITES,
-    "wait": _ORDERS,
-    "barrier": _ORDERS,
+    "load": Traits(reads=True),
+    "gather": Traits(reads=True, by_data=True),
+    "store": Traits(writes=True),
+    "store_async": Traits(writes=True, flies=True),
+    "scatter": Traits(writes=True, by_data=True),
+    "wait": Traits(orders=True, waits=True),
+    "barrier": Traits(orders=True, meets=True),
     "full": _PURE,
     "index": _PURE,
     "apply": _PURE,

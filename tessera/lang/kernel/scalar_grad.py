@@ -73,7 +73,7 @@ def _node(b: Builder, n: Node, xs: Sequence[Tile], scalar: str) -> Tile:
         return b.full(t.dtype, (), n.params["value"])
     if n.op.casts:
         return b.cast(xs[0], t.dtype)
-    if n.op.name == "broadcast_to":
+    if n.op.spreads:
         return xs[0]
     body = n.op.expr(n.params)
     if body is None or n.op.combine is not None:

@@ -123,6 +123,9 @@ def _over_time(
         kept = [op.where(on, a, b) for a, b in zip(new, carry, strict=True)]
         return kept, op.where(on, new[0], op.zeros_like(new[0]))
 
+    if rows.shape[0] == 1:  # streams give one step at a time: no loop
+        last, y = body(list(cell.states), (op.index(rows, 0), op.index(times, 0)))
+        return op.expand_dims(y, 0), last
     last, y = op.scan(body, list(cell.states), (rows, times), reverse=backward)
     return y, last
 

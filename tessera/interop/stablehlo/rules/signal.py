@@ -36,9 +36,17 @@ def _scaled(w: Writer, x: Ssa, norm: str, size: int, inverse: bool) -> Ssa:
     return x if factor == 1 else w.op("multiply", x, w.like(factor, x))
 
 
-@rule("fft", "ifft")
+@rule("fft")
 def _fft(w: Writer, n: Node, x: Ssa) -> Any:
-    inverse = n.op.name == "ifft"
+    return _complex(w, n, x, False)
+
+
+@rule("ifft")
+def _ifft(w: Writer, n: Node, x: Ssa) -> Any:
+    return _complex(w, n, x, True)
+
+
+def _complex(w: Writer, n: Node, x: Ssa, inverse: bool) -> Any:
     if 0 in x.shape:
         return x
     axes: Sequence[int] = n.params["axes"]

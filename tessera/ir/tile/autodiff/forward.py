@@ -15,15 +15,12 @@ from typing import Any
 
 from tessera.core.dims import Dim, Size, substitute
 from tessera.ir.tile.autodiff.activity import moving
-from tessera.ir.tile.autodiff.memories import LOADS
-from tessera.ir.tile.autodiff.plan import accesses
+from tessera.ir.tile.autodiff.plan import loads_of
 from tessera.ir.tile.autodiff.prune import prune
 from tessera.ir.tile.autodiff.push_rules import PUSH_RULES, Pushes, no_push
 from tessera.ir.tile.autodiff.synchronous import synchronous
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.rules import canonical
-
-_STORES = ("store", "scatter")
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class _Writer:
         self.memories: dict[Memory, Memory] = {}
         self.pushed: dict[Memory, Memory] = {}
         # Results that the kernel loads are made here, too.
-        self.again = {m for m in self.results if accesses(kernel, m, LOADS)}
+        self.again = {m for m in self.results if loads_of(kernel, m)}
         for m in inputs:
             writes = m.writable and m in self.again
             self.memories[m] = self.b.parameter(m.name, m.type, writes)
@@ -108,7 +105,7 @@ class _Writer:
                 self._loop(op, op.block)
             elif op.name == "alloc":
                 self._alloc(op)
-            elif op.name in _STORES:
+            elif op.traits.writes:
                 self._store(op)
             elif op.name != "prefetch":
                 self._value(op)

@@ -64,15 +64,25 @@ def ends_by_data(loop: Mapping[str, Any]) -> bool:
     return bool(loop.get("bounded") or loop.get("going"))
 
 
-def accesses(kernel: Kernel, memory: Memory, names: Sequence[str]) -> list[Access]:
-    """The operations of these names on a memory."""
+def loads_of(kernel: Kernel, memory: Memory) -> list[Access]:
+    """The operations that read a memory."""
+    return [x for x in accesses(kernel, memory) if x.op.traits.reads]
+
+
+def stores_of(kernel: Kernel, memory: Memory) -> list[Access]:
+    """The operations that write to a memory."""
+    return [x for x in accesses(kernel, memory) if x.op.traits.writes]
+
+
+def accesses(kernel: Kernel, memory: Memory) -> list[Access]:
+    """The operations that read a memory or write to it."""
     found: list[Access] = []
 
     def walk(block: Block, loops: tuple[Mapping[str, Any], ...]) -> None:
         for op in block.operations:
             if op.block is not None:
                 walk(op.block, (*loops, op.attributes))
-            elif op.memory is memory and op.name in names:
+            elif op.memory is memory and (op.traits.reads or op.traits.writes):
                 found.append(Access(op, loops))
 
     walk(kernel.body, ())
@@ -85,7 +95,7 @@ def place_of(kernel: Kernel, memory: Memory) -> Place:
     Where data say what is loaded, a gradient for every instance would be as large as the tensor for a few
     elements of it: the instances run one after the other instead.
     """
-    loads, grid = accesses(kernel, memory, ("load", "gather")), dict(kernel.grid)
+    loads, grid = loads_of(kernel, memory), dict(kernel.grid)
     own = tuple((g, n) for g, n in kernel.grid if n != 1 and not _is_parted(loads, g, memory))
     if any(x.picked for x in loads):
         return Place((), bool(own) or not meets_once(loads), True, bool(own))

@@ -20,9 +20,9 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.autodiff.activity import moving
 from tessera.ir.tile.autodiff.boxes import Box
 from tessera.ir.tile.autodiff.checkpoints import Checkpoints
-from tessera.ir.tile.autodiff.memories import LOADS, changing, check_stores, stale_loads
+from tessera.ir.tile.autodiff.memories import changing, check_stores, stale_loads
 from tessera.ir.tile.autodiff.padding import ends_of
-from tessera.ir.tile.autodiff.plan import accesses, ends_by_data, meets_once, place_of
+from tessera.ir.tile.autodiff.plan import ends_by_data, loads_of, meets_once, place_of, stores_of
 from tessera.ir.tile.autodiff.rules import RULES, Slopes, inside, no_rule
 from tessera.ir.tile.autodiff.through_scratch import fill
 from tessera.ir.tile.autodiff.upper_bound import most
@@ -84,8 +84,8 @@ class Writer:
         found = {}
         for m, g in zip(self.results, given, strict=True):
             if g:
-                stores = accesses(self.kernel, m, ("store", "scatter"))
-                loaded = bool(accesses(self.kernel, m, LOADS))
+                stores = stores_of(self.kernel, m)
+                loaded = bool(loads_of(self.kernel, m))
                 used_up = m in self.memories or loaded or not meets_once(stores)
                 found[m] = self.b.parameter(self.free(f"ct_{m.name}"), m.type, used_up)
         return found
@@ -241,7 +241,7 @@ class Writer:
         """Memory for what loops load of scratch that changes."""
         counters = self._counters()
         for m in self.changing:
-            for x in accesses(self.kernel, m, LOADS):
+            for x in loads_of(self.kernel, m):
                 sizes = [_bound(a, counters) for a in x.loops]
                 if not sizes:
                     continue
@@ -326,7 +326,7 @@ class Writer:
                 self._operation(op, ct)
 
     def _operation(self, op: Operation, ct: Tile) -> None:
-        if op.name in LOADS:
+        if op.traits.reads:
             self._load(op, ct)
         elif op.name in RULES:
             RULES[op.name](self, op, ct)

@@ -1,0 +1,98 @@
+"""Steps of constants run once; memory that may be written is read at each call."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+import tessera as ts
+from tessera import op
+from tessera.compile.cpu.constants import is_constant
+from tessera.compile.cpu.executable import MachineExecutable
+
+
+def frozen(x: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+def draw(*shape: int) -> Any:
+    return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
+
+
+def test_constants_are_arrays_that_nobody_can_write_to() -> None:
+    owner = draw(4)
+    view = owner[:2]
+    view.flags.writeable = False
+    assert not is_constant(owner)
+    assert not is_constant(view)  # through its owner
+    assert is_constant(np.frombuffer(bytes(16), np.float32).reshape(2, 2))
+    assert not is_constant(np.frombuffer(bytearray(16), np.float32))
+    assert not is_constant(np.frombuffer(mmap.mmap(-1, 16), np.float32))
+    assert is_constant(frozen(owner))
+
+
+def executable(f: Any, *xs: Any) -> MachineExecutable:
+    made, _ = f.program(*xs)
+    assert isinstance(made, MachineExecutable)
+    return made
+
+
+def test_weights_are_packed_once() -> None:
+    w = frozen(draw(64, 8, 3, 3))
+    f = ts.jit(lambda x: op.conv(x, ts.asarray(w), padding=1))
+    x = ts.tensor(draw(1, 8, 12, 12))
+    want = ts.jit(lambda x, w: op.conv(x, w, padding=1))(x, ts.tensor(w))
+    np.testing.assert_array_equal(f(x), want)
+    np.testing.assert_array_equal(f(x), want)
+    made = executable(f, x)
+    whole, each = made.image.steps, made.prepared([x.numpy(), w]).image.steps
+    assert len(each) == len(whole) - 1
+
+
+def test_borrowed_memory_is_read_at_each_call() -> None:
+    w = draw(64, 8, 3, 3)
+    held = ts.asarray(w)
+    f = ts.jit(lambda x: op.conv(x, held, padding=1))
+    x = ts.tensor(draw(1, 8, 12, 12))
+    first = f(x).numpy()
+    w *= 2
+    np.testing.assert_allclose(f(x).numpy(), 2 * first, rtol=1e-6)
+
+
+def test_results_that_are_constants_stay_results() -> None:
+    w = frozen(draw(3, 4))
+    f = ts.jit(lambda x: (x + 1, op.exp(ts.asarray(w)), ts.asarray(w)))
+    for _ in range(2):
+        _, y, z = f(ts.tensor(draw(2)))
+        np.testing.assert_allclose(y, np.exp(w), rtol=1e-6)
+        np.testing.assert_array_equal(z, w)
+
+
+def test_what_grows_is_not_kept() -> None:
+    w = frozen(draw(300))
+    f = ts.jit(lambda x: op.conv(op.broadcast_to(ts.asarray(w), (300, 300))[None, None], x))
+    x = ts.tensor(draw(1, 1, 3, 3))
+    want = ts.jit(lambda x, w: op.conv(op.broadcast_to(w, (300, 300))[None, None], x))(
+        x, ts.tensor(w)
+    )
+    np.testing.assert_array_equal(f(x), want)
+    made = executable(f, x)
+    assert len(made.prepared([x.numpy(), w]).image.steps) == len(made.image.steps)
+
+
+def test_open_sizes_and_loops() -> None:
+    w = frozen(draw(32, 8, 3))
+
+    def f(x: Any) -> Any:
+        y = op.conv(x, ts.asarray(w))
+        return op.scan(
+            lambda c, row: (c + row, c), op.zeros((x.shape[0], 32)), op.moveaxis(y, 2, 0)
+        )
+
+    for n in (9, 17):
+        x = ts.tensor(draw(2, 8, n))
+        got, want = ts.jit(f)(x), ts.jit(f, target="numpy")(x)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
