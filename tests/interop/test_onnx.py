@@ -386,3 +386,44 @@ def test_text_is_moved_as_its_codes_are(shape: tuple[int, ...]) -> None:
         lambda call, x, y: np.stack([x, y]), None, [text, text[..., ::-1] if shape else text]
     )  # type: ignore[arg-type]
     assert joined.tolist() == np.stack([text, text[..., ::-1] if shape else text]).tolist()
+
+
+# Calls that are known
+
+
+def chosen() -> Any:
+    """Tiled as often as a number says, which decides a shape, and a last row: a program for each number."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["k", "zero"], ["r"]),
+        helper.make_node("Tile", ["x", "r"], ["t"]),
+        helper.make_node("Mul", ["t", "w"], ["a"]),
+        *(helper.make_node("Add", [p, "w"], [q]) for p, q in zip("abcdefghijklmnop", "bcdefghijklmnopy", strict=True)),
+    ]  # fmt: skip
+    weights = [("zero", np.array([0])), ("w", np.array([2.0], np.float32))]
+    ins = [("x", FLOAT, ["N"]), ("k", INT64, [])]
+    return model(nodes, ins, [("y", FLOAT, ["M"])], weights)
+
+
+def test_calls_with_arrays_that_are_known_by_their_types_and_choices() -> None:
+    m = ts.onnx.load(chosen())
+    x = np.arange(3, dtype=np.float32)
+    for _ in range(3):
+        for k in (1, 2):
+            for v in (x, np.concatenate([x, x]), x[::-1]):
+                y = m.run({"x": v, "k": np.array(k)})["y"]
+                np.testing.assert_array_equal(y, np.tile(v, k) * 2 + 32)
+    assert len(m._direct) == 4
+    with pytest.raises(ValueError, match=r"input .x. is f64.*expected x: float32"):
+        m.run({"x": x.astype(np.float64), "k": np.array(1)})
+
+
+def test_a_known_call_follows_the_flags_and_leaves_its_inputs_alone() -> None:
+    m = ts.onnx.load(classifier(np.random.default_rng(1)))
+    x = np.random.default_rng(2).standard_normal((2, 3, 8, 8)).astype(np.float32)
+    first = m.run({"x": x})["y"].numpy()
+    np.testing.assert_array_equal(m.run({"x": x})["y"].numpy(), first)
+    with override(target="numpy"):
+        np.testing.assert_allclose(m.run({"x": x})["y"].numpy(), first, rtol=1e-5, atol=1e-5)
+    assert x.flags.writeable
+    x *= 0
+    np.testing.assert_array_equal(m.run({"x": x})["y"].numpy(), 0)

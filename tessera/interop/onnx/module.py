@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.device import ANYWHERE
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.types import TensorType
@@ -15,7 +16,7 @@ from tessera.interop.onnx.evaluate import Evaluator, Scope
 from tessera.interop.onnx.model import Array, Info, Model, OnnxError
 from tessera.interop.onnx.proto import array_of
 from tessera.interop.onnx.rule import is_foreign, is_ours, tensor
-from tessera.ir.graph.ir import ANYWHERE, Value, holding
+from tessera.ir.graph.ir import Value, holding
 from tessera.lang.create import asarray
 from tessera.lang.jit import Jitted
 from tessera.lang.lowered import Lowered
@@ -73,19 +74,27 @@ class OnnxModule:
         raise error
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        known = _kinds(inputs)
-        found = self._direct.get(known) if known is not None else None
+        found = self._direct.get(self._kind(inputs))
         if found is not None:
             types, made = found
-            tensors = {k: holding(types[k], _shown(x), ANYWHERE) for k, x in inputs.items()}
+            tensors = {k: holding(t, _shown(inputs[k]), ANYWHERE) for k, t in types.items()}
             return made.named(tensors, self.outputs)
         results, used = self._looked_up(inputs)
-        if used is not None and known is not None and len(known) == len(self.inputs):
+        known = self._kind(inputs)
+        if used is not None and known is not None and len(inputs) == len(self.inputs):
             if len(self._direct) >= _MOST_PLANS:
                 self._direct.clear()
-            types = {k: TensorType(as_dtype(x.dtype), x.shape) for k, x in inputs.items()}
+            traced = {k: x for k, x in inputs.items() if k not in self._settled}
+            types = {k: TensorType(as_dtype(x.dtype), x.shape) for k, x in traced.items()}
             self._direct[known] = types, used
         return results
+
+    def _kind(self, inputs: Mapping[str, Any]) -> Any:
+        """What decides how plain arrays are answered: their types, and the values that choose a program."""
+        found = _kinds(inputs)
+        if found is None or not self._settled:
+            return found
+        return (found, *(inputs[k].tobytes() for k in self._settled if k in inputs))
 
     def _looked_up(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], plan.Plan | None]:
         """The outputs for any inputs, and the plan that gave them if its program alone did."""
@@ -107,7 +116,9 @@ class OnnxModule:
             return self._named(eager.eager(tensors)), None
         found = self._named(self._planned(key, absent, tensors))
         made = self._plans[key]
-        alone = not absent and made.gives_all([o.name for o in self.outputs])
+        alone = absent.keys() <= set(self._settled) and made.gives_all(
+            [o.name for o in self.outputs]
+        )
         return found, made if alone else None
 
     def _planned(self, key: Any, absent: dict[str, Any], tensors: dict[str, Value]) -> list[Any]:
