@@ -154,7 +154,7 @@ NAMES: dict[str, str] = {
     "StepLR": "optim.staircase", "MultiStepLR": "optim.milestones", "OneCycleLR": "optim.one_cycle",
     "ReduceLROnPlateau": "a new optimiser with another lr",
     "clip_grad_norm_": "optim.clip_by_global_norm(grads, norm)",
-    "clip_grad_value_": "optim.clip_by_value(grads, low, high)",
+    "clip_grad_value_": "optim.clip_by_value(grads, limit)",
     "additive_weight_decay": "optim.weight_decay",
     "multi_transform": "optim.groups", "MultiSteps": "optim.accumulate", "Dense": "nn.Linear",
     "Embed": "nn.Embedding", "nn.Conv": "nn.Conv2d", "nn.Param": "a tensor as a field",

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 from tessera.core import tree
 from tessera.core.blame import wanting
 from tessera.core.dtype import f32
+from tessera.core.errors import OperandError, located
 from tessera.lang import op
 from tessera.learn.leafwise import power
 from tessera.learn.optimizer import Tree
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _no_step(name: str, step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse a limit without gradients, which is a step in optax: name the step of ours."""
+
+    def decorate(f: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(f)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if len(args) == 1 and not kwargs and isinstance(args[0], int | float):
+                got = f"{name}: got the limit {args[0]!r} and no gradients"
+                raise located(
+                    OperandError(f"{got}; a step of optim.chain is optim.{step}({args[0]!r})")
+                )
+            return f(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+@_no_step("clip_by_value", "clip_value")
 @wanting
 def clip_by_value(grads: Tree, limit: float) -> Tree:
     """Gradients with every element brought into [-limit, limit]."""
@@ -31,6 +56,7 @@ def global_norm(grads: Tree) -> Any:
     return op.sqrt(op.sum(op.stack([op.sum(_wide_power(g)) for g in tree.leaves(grads)])))
 
 
+@_no_step("clip_by_global_norm", "clip_norm")
 @wanting
 def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
     """Gradients scaled down so that their joint Euclidean norm is at most the limit."""

@@ -14,6 +14,7 @@ from tessera.core.rounding import round_to
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
 from tessera.ir.graph.op import Sample
+from tessera.ops.constrain import like
 from tessera.ops.define import (
     ArrayLike,
     as_value,
@@ -129,9 +130,9 @@ def empty(shape: Any, dtype: Any = f32) -> Value:
 
 @public
 def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = None) -> Value:
-    """A tensor of x's shape, and dtype unless given, filled with one number."""
+    """A tensor of x's shape, and dtype unless given, filled with one number; on a mesh, in x's layout."""
     v = as_value(x)
-    return full(v.shape, value, v.dtype if dtype is None else dtype)
+    return like(full(v.shape, value, v.dtype if dtype is None else dtype), v)
 
 
 @public

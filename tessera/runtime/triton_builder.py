@@ -47,7 +47,7 @@ class Source:
         whole = asdict(self)
         return {
             "source": self.text, "name": self.name, "signature": dict(self.signature),
-            "aligned": self.aligned, "target": whole["target"], "options": options,
+            "aligned": self.aligned, "target": whole["target"], "options": options, "lines": False,
         }  # fmt: skip
 
     @property
@@ -110,7 +110,7 @@ def build(sources: Sequence[Source]) -> list[Code]:
 
 def assembly(source: Source) -> str:
     """PTX or AMDGCN of a kernel, for people who look."""
-    data = _asked(source, assembly=True)
+    data = _asked(source, assembly=True, lines=True)
     text: str = json.loads(data[: data.index(b"\0")])["assembly"]
     return text
 

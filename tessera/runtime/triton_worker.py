@@ -47,6 +47,8 @@ def build(request: dict[str, Any], folder: str) -> bytes:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    # Lines name the folder of this process, by which equal code would differ between machines.
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "0" if request["lines"] else "1"
     kernel = getattr(_module(request["source"], folder), request["name"])
     aligned = {(i,): [["tt.divisibility", 16]] for i in request["aligned"]}
     if "gluon" in type(kernel).__module__:

@@ -36,7 +36,7 @@ from tessera.ir.graph.ir import (
 )
 from tessera.ir.graph.op import Params
 from tessera.ops.collective import ALL_GATHER, AXIS_INDEX, PMAX
-from tessera.ops.constrain import CONSTRAIN
+from tessera.ops.constrain import CONSTRAIN, LIKE
 from tessera.ops.creation import full, iota
 from tessera.ops.define import cast_to, full_of
 from tessera.ops.elementwise import (
@@ -179,9 +179,9 @@ class _Walk:
         params = substitute_params(n.params, self.sizes)
         outs = tuple(v.type.substitute(self.sizes) for v in n.results)
         types = tuple(s.type for s in operands)
-        if n.op is CONSTRAIN:
-            layout = Layout(params["cuts"])
-            return [Shard(self.asked(operands[0], layout, "constrain", n), types[0], layout)]
+        if n.op in (CONSTRAIN, LIKE):
+            layout = Layout(params["cuts"] if n.op is CONSTRAIN else operands[1].layout.cuts)
+            return [Shard(self.asked(operands[0], layout, n.op.name, n), types[0], layout)]
         if n.op in VIEWS:
             return VIEWS[n.op](self, n, operands, outs)
         if n.op in EXCHANGES:

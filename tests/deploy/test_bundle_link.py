@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,8 @@ def test_code_for_gpus_is_made_without_one(tmp_path: Path):
         }
         assert len(digests) == 1
         sections = Container(tmp_path / "a").named
+        names = str(Path(tempfile.gettempdir()) / "tmp").encode()
+        assert names not in (tmp_path / "a").read_bytes()  # nor any other place of this machine
         assert sections[f"binary/f/{target}"].size > 1000
         assert b"tl." in Container(tmp_path / "a").read(f"device/f/{target}")
     with pytest.raises(DeviceError, match=r"g has steps without code for cuda:sm_90: eigvalsh_0"):

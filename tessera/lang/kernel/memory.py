@@ -485,7 +485,11 @@ def _positions(p: Program, where: Any, role: str, axis: int) -> TileValue:
             )
         where = p.places.role(role, *known)
     if not isinstance(where, Span):
-        raise KernelError(f"expected a span of a loop, got {where!r:.40}")
+        name = ("row_index", "col_index")[axis]
+        raise KernelError(
+            f"{name}: got {where!r:.40}, expected a tensor or a span of a loop, or nothing for the "
+            f"{('rows', 'columns')[axis]} of this block; the numbers 0, 1, ... of a tile are tile.arange(n)"
+        )
     shape: Sequence[int] = (where.length, 1) if axis == 0 else (1, where.length)
     held = tuple(where.axis if i == axis else None for i in range(2))
     return TileValue(p.w.position(shape, axis, where.axis), held, (None, None))

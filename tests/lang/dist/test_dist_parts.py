@@ -51,9 +51,13 @@ def test_operations_of_loops_and_branches() -> None:
     both = operations(graph(lambda x: op.cond(op.sum(x) > 0, op.sin, op.cos, x), X))
     assert both >= 2 * once
     for n in (1, 5):
-        steps = operations(graph(lambda x: op.scan(lambda c, _: (op.sin(c), c), x, None, length=n), X))
+        steps = operations(
+            graph(lambda x: op.scan(lambda c, _: (op.sin(c), c), x, None, length=n), X)
+        )
         assert n * once <= steps < (n + 2) * 2 * once
-    assert operations(graph(lambda x: op.while_loop(lambda c: op.sum(c) > 1e9, op.sin, x), X)) >= once
+    assert (
+        operations(graph(lambda x: op.while_loop(lambda c: op.sum(c) > 1e9, op.sin, x), X)) >= once
+    )
 
 
 def test_rules_that_are_given_hold_where_tp_cuts() -> None:

@@ -85,7 +85,9 @@ def test_four_ranks_train_what_the_limit_of_one_refuses(tmp_path):
     one, four = of_ranks(1).run, of_ranks(4).run
     assert four < 0.8 * one
     step, given = step_of()
-    refused = pytest.raises(OutOfMemoryError, match=r"step: a run needs .* of memory but .* are free; ")
+    refused = pytest.raises(
+        OutOfMemoryError, match=r"step: a run needs .* of memory but .* are free; "
+    )
     with override(memory=(one + four) // 2), refused:
         step(*given)
     limited = trained(tmp_path, 4, TESSERA_MEMORY=str((one + four) // 2))

@@ -394,3 +394,37 @@ def test_what_follows_a_partial_sum_is_that_of_the_whole_sum(name):
         for run in (ts.jit, lambda g: g):
             got = run(lambda x, w, y, m: f(x @ w, y, m))(xs, ws, ys, ms)
             np.testing.assert_allclose(got.full(), want, rtol=1e-12, atol=1e-12)
+
+
+LIKES = {
+    "zeros_like": lambda x: op.zeros_like(x),
+    "ones_like": lambda x: op.ones_like(x),
+    "empty_like": lambda x: op.empty_like(x),
+    "full_like": lambda x: op.full_like(x, 2.0),
+    "of another dtype": lambda x: op.full_like(x, 3, dtype=ts.i32),
+    "of a bool": lambda x: op.full_like(x, True, dtype=ts.bool_),
+}
+
+
+@pytest.mark.parametrize("name", LIKES)
+@pytest.mark.parametrize("way", ["eager", "jit"])
+def test_a_tensor_like_one_on_a_mesh_has_its_layout(name, way):
+    """It was whole, on the CPU: moments that an optimiser begins with took the memory of all shards on each."""
+    mesh, whole = dist.Mesh(axes=["dp", "tp"], shape=(2, 2)), np.ones((5, 6), np.float32)
+    x = dist.tensor(whole, layout=dist.ShardSpec((0, 1), ("dp", "tp")), mesh=mesh)
+    f = LIKES[name] if way == "eager" else ts.jit(LIKES[name])
+    made, want = f(x), LIKES[name](ts.tensor(whole))
+    assert made.layout == x.layout
+    assert made.dtype == want.dtype
+    np.testing.assert_array_equal(made.full().numpy(), want.numpy())
+
+
+@pytest.mark.parametrize(
+    "make", [ts.optim.adam, ts.optim.lion, ts.optim.muon, lambda r: ts.optim.sgd(r, momentum=0.9)]
+)
+def test_states_of_optimisers_have_the_layout_of_their_parameters(make):
+    mesh = dist.Mesh(axes=["tp"], shape=(2,))
+    w = dist.tensor(np.ones((4, 6), np.float32), layout=dist.ShardSpec((1,), ("tp",)), mesh=mesh)
+    held = [x for x in ts.tree.leaves(make(1e-2).init({"w": w})) if x.shape == w.shape]
+    assert held
+    assert all(x.layout == w.layout for x in held)
