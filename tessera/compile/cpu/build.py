@@ -5,13 +5,13 @@ Kernels go to LLVM one by one: workers build a kernel while the next one is lowe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from tessera.compile.artifact import Image, KernelCall
 from tessera.compile.code import Code
-from tessera.compile.cpu.forms import form_of, sizes_of
+from tessera.compile.cpu.forms import form_of, form_of_primitive, sizes_of
 from tessera.compile.cpu.nests import identity
 from tessera.compile.driver import Driver
 from tessera.compile.executable import PassResult
@@ -24,7 +24,7 @@ from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
 from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.cpu.program import program
-from tessera.ir.tile.launch import Launch
+from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.unit import Unit
 from tessera.runtime import builder
 from tessera.runtime.allocator import blocks_source
@@ -102,6 +102,9 @@ class Building:
         self.steps: list[KernelCall | HostCall] = []
         self.kernels: list[Code] = []
         self.known: dict[str, tuple[int, str]] = {}  # the kernel of each form, and its name
+        self.expanded: dict[
+            Hashable, tuple[Primitive, Expansion, int]
+        ] = {}  # the same of primitives
         self.tables: dict[Table, str] = {}
         self.loops: dict[int, int] = {}  # the kernel of each loop, by its step
 
@@ -122,6 +125,8 @@ class Building:
         for s in self.schedule.steps:
             if isinstance(s, HostCall):
                 self.host(s)
+            elif isinstance(s, Primitive):
+                self.primitive(s)
             else:
                 self.call(s)
 
@@ -132,10 +137,10 @@ class Building:
             self.loops[len(self.steps)] = self.kernel(name, u.made.launches[0])
         self.steps.append(s)
 
-    def call(self, s: Kernel | Group | Primitive) -> None:
-        form = None if isinstance(s, Primitive) else form_of(s, self.types)
-        known = None if form is None else self.known.get(form)
-        if known is not None and not isinstance(s, Primitive):
+    def call(self, s: Kernel | Group) -> None:
+        form = form_of(s, self.types)
+        known = self.known.get(form)
+        if known is not None:
             number, name = known
             self.driver.same(s.name, name)
             self.steps.append(KernelCall(s.name, number, tuple(s.inputs()), s.outputs))
@@ -143,21 +148,52 @@ class Building:
         u = self.driver.run(Unit(s.name, s, self.types), TILE)
         if u.made is None:  # it stopped before a lowering served it
             return
-        if form is not None and u.form != "spread":
+        if u.form != "spread":
             self.known[form] = len(self.kernels), s.name
-        self.expand(s, u)
+        self.expand(s, u.made)
 
-    def expand(self, s: Kernel | Group | Primitive, u: Unit) -> None:
-        e = u.made
-        assert e is not None
-        inner = {n: f"{s.name}.{n}" for n in e.between}
+    def primitive(self, s: Primitive) -> None:
+        """Take a primitive through the levels, or do as an equal one before it did."""
+        form = form_of_primitive(s, self.types)
+        known = None if form is None else self.expanded.get(form)
+        if known is not None:
+            self.repeat(s, *known)
+            return
+        u = self.driver.run(Unit(s.name, s, self.types), TILE)
+        if u.made is None:
+            return
+        first = len(self.kernels)
+        self.expand(s, u.made)
+        if form is not None:
+            self.expanded[form] = s, u.made, first
+
+    def repeat(self, s: Primitive, like: Primitive, e: Expansion, first: int) -> None:
+        """The calls of a primitive like another one, whose kernels begin with this number."""
+        names = dict(zip((*like.operands, *like.results), (*s.operands, *s.results), strict=True))
+        pairs = zip(e.named(s.name), e.named(like.name), strict=True)
+        for i, (wires, ((name, _), (known, _))) in enumerate(
+            zip(self.wired(s, e, names), pairs, strict=True)
+        ):
+            self.driver.same(name, known)
+            self.steps.append(KernelCall(name, first + i, *wires))
+
+    def expand(self, s: Kernel | Group | Primitive, e: Expansion) -> None:
+        """Calls of the launches of a step."""
+        launches = zip(e.launches, self.wired(s, e), e.named(s.name), strict=True)
+        for launch, wires, (name, _) in launches:
+            self.steps.append(KernelCall(name, self.kernel(name, launch), *wires))
+
+    def wired(
+        self, s: Kernel | Group | Primitive, e: Expansion, names: Mapping[str, str] | None = None
+    ) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """The buffers that each launch of a step reads, and those it makes; some have other names here."""
+        inner = {**(names or {}), **{n: f"{s.name}.{n}" for n in e.between}}
         self.types.update({inner[n]: t for n, t in e.between.items()})
         inner |= {n: self.table(t) for n, t in e.tables.items()}
-        for launch, (name, _) in zip(e.launches, e.named(s.name), strict=True):
-            ins, outs = (
-                tuple(inner.get(n, n) for n in names) for names in (launch.inputs, launch.outputs)
-            )
-            self.steps.append(KernelCall(name, self.kernel(name, launch), ins, outs))
+        return [
+            (tuple(inner.get(n, n) for n in x.inputs), tuple(inner.get(n, n) for n in x.outputs))
+            for x in e.launches
+        ]
 
     def table(self, t: Table) -> str:
         """The buffer of a table, one for all who read it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
+from typing import Any
 
 from tessera.core.dims import Dim, symbols
+from tessera.core.dtype import DType
 from tessera.core.types import TensorType
-from tessera.ir.schedule.ir import Group, Kernel, Position, Read, walk
+from tessera.ir.schedule.ir import Group, Kernel, Position, Primitive, Read, walk
 
 
 def sizes_of(k: Kernel, types: Mapping[str, TensorType]) -> list[str]:
@@ -56,6 +58,26 @@ def form_of(k: Kernel | Group, types: Mapping[str, TensorType]) -> str:
     # A size may be called like a buffer; it keeps its name, by which a call gives it.
     sizes = {name for b in buffers for x in types[b].shape for name in symbols(x)}
     return "\n".join([text, *parameters, *sorted(sizes & own)])
+
+
+def form_of_primitive(s: Primitive, types: Mapping[str, TensorType]) -> Hashable | None:
+    """What primitives have in common that are one program; None where a parameter is no plain value."""
+    params = [(k, _plain(s.params[k])) for k in sorted(s.params)]
+    if any(x is None for _, x in params):
+        return None
+    buffers = (*s.operands, *s.results)
+    wired = tuple(buffers.index(n) for n in buffers)  # which of them are one
+    return s.primitive, s.order, tuple(params), wired, tuple(types[n] for n in buffers)
+
+
+def _plain(x: Any) -> Hashable | None:
+    """A parameter so that 1, 1.0 and True differ, and 0.0 and -0.0."""
+    if isinstance(x, tuple):
+        parts = tuple(map(_plain, x))
+        return None if None in parts else ("tuple", parts)
+    if x is None or isinstance(x, int | float | str | Dim | DType):
+        return type(x).__name__, repr(x)
+    return None
 
 
 _WORD = re.compile(r"\b[A-Za-z_]\w*")

@@ -41,25 +41,42 @@ def fuse_contractions(p: Program, wide: bool = True) -> Program:
     """
     steps, i = list(p.steps), 0
     made: dict[str, int] = {}  # the step before i that makes each buffer
+    readers = Counter(p.outputs)  # how many steps read each buffer, and the caller
+    for s in steps:
+        readers.update(set(inputs_of(s)))
     while i < len(steps):
         s = steps[i]
         found = (
-            _GroupSearch(p, steps, made, i, wide).group(s)
+            _GroupSearch(steps, made, readers, i, wide).group(s)
             if isinstance(s, Kernel) and s.contracts
             else None
         )
         if found is not None:
-            gone = {*found.members, *found.late}
-            front = [x for j, x in enumerate(steps[:i]) if j not in gone]
-            steps[: i + 1] = [*front, found.group, *(steps[j] for j in found.late)]
-            i = len(front)
-            made = {n: j for j, x in enumerate(front) for n in outputs_of(x)}
+            i = _replace(steps, made, readers, found, i)
         made |= dict.fromkeys(outputs_of(steps[i]), i)
         i += 1
     steps = _with_seen(steps)
     written = {n for s in steps for n in outputs_of(s)} | set(p.inputs)
     buffers = {n: b for n, b in p.buffers.items() if n in written}
     return replace(p, steps=tuple(steps), buffers=buffers)
+
+
+def _replace(
+    steps: list[Step], made: dict[str, int], readers: Counter[str], found: _Found, last: int
+) -> int:
+    """Put a group in the place of its kernels; where it stands.  Steps before the first of them stay."""
+    first, gone = found.members[0], {*found.members, *found.late}
+    for j in (*found.members, last):
+        readers.subtract(set(inputs_of(steps[j])))
+    readers.update(set(inputs_of(found.group)))
+    front = [steps[j] for j in range(first, last) if j not in gone]
+    for s in steps[first:last]:
+        for n in outputs_of(s):
+            made.pop(n, None)
+    for j, s in enumerate(front, first):
+        made |= dict.fromkeys(outputs_of(s), j)
+    steps[first : last + 1] = [*front, found.group, *(steps[j] for j in found.late)]
+    return first + len(front)
 
 
 def hidden_columns(g: Group) -> Hidden | None:
@@ -135,9 +152,10 @@ class _GroupSearch:
     """Looks for the kernels before a contraction."""
 
     def __init__(
-        self, p: Program, steps: Sequence[Step], made: Mapping[str, int], last: int, wide: bool
-    ):
-        self.p, self.steps, self.made, self.last, self.wide = p, steps, made, last, wide
+        self, steps: Sequence[Step], made: Mapping[str, int], readers: Mapping[str, int], last: int,
+        wide: bool,
+    ):  # fmt: skip
+        self.steps, self.made, self.readers, self.last, self.wide = steps, made, readers, last, wide
 
     def group(self, third: Kernel) -> _Found | None:
         """The group that ends with this contraction, if there is one."""
@@ -195,12 +213,13 @@ class _GroupSearch:
         if k is None or k.contracts or k.rows != first.rows + 1 or not is_plain(left):
             return -1, None
         rows = [[a.size for a in axes] for axes in (k.stages[0].axes[: k.rows], head.axes[:-1])]
-        others = [s for s in self.steps if s is not k and s is not first]
-        read = {n for s in others for n in inputs_of(s)}.union(self.p.outputs)
         fits = rows[0] == rows[1] and _at(read_of(left), (*head.axes[:-1], *head.reduced))
-        return (
-            (i, k) if fits and _in_columns(k) and not read.intersection(k.outputs) else (-1, None)
-        )
+        alone = not any(self.wants(n, (first,)) for n in k.outputs)
+        return (i, k) if fits and alone and _in_columns(k) else (-1, None)
+
+    def wants(self, name: str, kernels: Sequence[Kernel]) -> bool:
+        """Whether anyone beside these kernels reads a buffer."""
+        return self.readers[name] > sum(name in k.inputs() for k in kernels)
 
     def found(self, members: tuple[int, ...], kernels: Sequence[Kernel]) -> _Found | None:
         """The group, unless a kernel of it needs what a step between makes of another one."""
@@ -216,14 +235,12 @@ class _GroupSearch:
                 others.update(outputs_of(s))
         if any(n in others for k in kernels for n in k.inputs()):
             return None
-        return _Found(members, tuple(late), self.joined(kernels, late))
+        return _Found(members, tuple(late), self.joined(kernels))
 
-    def joined(self, kernels: Sequence[Kernel], late: Sequence[int]) -> Group:
+    def joined(self, kernels: Sequence[Kernel]) -> Group:
         own, third = {n for k in kernels for n in k.outputs}, kernels[-1]
-        rest = [*(self.steps[i] for i in late), *self.steps[self.last + 1 :]]
-        used = {n for s in rest for n in inputs_of(s)} | set(self.p.outputs)
         members = _in_place(kernels, third.rows + 1, own)
-        outputs = tuple(n for k in members for n in k.outputs if n in used)
+        outputs = tuple(n for k in members for n in k.outputs if self.wants(n, kernels))
         return Group(third.name, third.rows + 1, members, outputs)
 
 

@@ -11,10 +11,11 @@ host allocates.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import prod
 from operator import attrgetter
 
@@ -164,11 +165,7 @@ def plan_memory(
     results = [s for s in storages if s.kind == "result"]
     for s in results:
         s.space = s.buffers[-1]
-    guests = {
-        id(s)
-        for s in storages
-        if s.kind == "arena" and any(s.last < r.first and s.size <= r.size for r in results)
-    }
+    guests = _guests(storages, results)
     large = sorted((s for s in storages if s.kind == "arena"), key=lambda s: (-s.size, s.first))
     # Those that fit in the arena alone may go first: neither order is better for every program.
     alone_first = sorted(large, key=lambda s: id(s) in guests)
@@ -179,15 +176,27 @@ def plan_memory(
     return MemoryPlan(program, tuple(storages), tuple(steps), types, end)
 
 
+def _guests(storages: Sequence[Storage], results: Sequence[Storage]) -> set[int]:
+    """The ids of those that fit in a result that is written after they were read for the last time."""
+    late = sorted(results, key=lambda r: r.first)
+    room = list(accumulate((r.size for r in reversed(late)), max))[::-1]  # of it and those after it
+    found = set()
+    for s in storages:
+        at = bisect_right(late, s.last, key=lambda r: r.first)
+        if s.kind == "arena" and at < len(late) and s.size <= room[at]:
+            found.add(id(s))
+    return found
+
+
 def _place(order: Sequence[Storage], results: Sequence[Storage]) -> int:
     """Give each storage its place, one after another; the bytes that the arena takes."""
     arena: list[Storage] = []  # as the lists of guests, in the order of offsets
     guests: dict[str, list[Storage]] = {r.space: [] for r in results}
     end = 0
     for s in order:
-        hosts = [r for r in results if s.last < r.first and s.size <= r.size]
         if not _settle(s, arena, "arena", end) and not any(
-            _settle(s, guests[r.space], r.space, r.size) for r in hosts
+            s.last < r.first and s.size <= r.size and _settle(s, guests[r.space], r.space, r.size)
+            for r in results
         ):
             _settle(s, arena, "arena", None)
             end = max(end, s.offset + s.size)
