@@ -1097,7 +1097,7 @@ def full(shape: Any, value: ArrayLike, dtype: Any = ...) -> Tensor:
     """A tensor of this shape filled with one number."""
 
 def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = ...) -> Tensor:
-    """A tensor of x's shape, and dtype unless given, filled with one number."""
+    """A tensor of x's shape, and dtype unless given, filled with one number; on a mesh, in x's layout."""
 
 def function(a: Any, f: Any) -> Operator:
     """f(A) for a function f of numbers, given as ops on tensors or as `exp`, `log`, `sqrt`, `sign`."""

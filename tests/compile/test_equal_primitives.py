@@ -74,3 +74,17 @@ def test_zeros_of_both_signs_differ():
 def test_a_parameter_that_is_no_plain_value_has_no_form():
     assert form_of_primitive(step(params={"f": lambda x: x}), TYPES) is None
     assert form_of_primitive(step(params={"f": (1, object())}), TYPES) is None
+
+
+def test_a_convolution_with_an_epilogue_is_not_one_without():
+    """The gradient of tanh(conv(x, w)) of equal shapes took the epilogue of the forward convolution: it was wrong."""
+    r = np.random.default_rng(0)
+    x, w = (ts.tensor(r.normal(size=s).astype(np.float32)) for s in ((2, 4, 9, 10), (4, 1, 3, 3)))
+
+    def f(x, w):
+        inner = op.conv(x, w, groups=4, padding=1)
+        return op.conv(op.tanh(inner), w, groups=4, padding=1)
+
+    for g in (f, ts.grad(lambda x, w: op.sum(op.tanh(op.conv(x, w, groups=4, padding=1))))):
+        found, want = (ts.jit(g, target=t)(x, w).numpy() for t in ("cpu", "numpy"))
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

@@ -61,7 +61,11 @@ def form_of(k: Kernel | Group, types: Mapping[str, TensorType]) -> str:
 
 
 def form_of_primitive(s: Primitive, types: Mapping[str, TensorType]) -> Hashable | None:
-    """What primitives have in common that are one program; None where a parameter is no plain value."""
+    """What primitives have in common that are one program; None with an epilogue, whose kernel is part of that
+    program, or where a parameter is no plain value.
+    """
+    if s.epilogue is not None:
+        return None
     params = [(k, _plain(s.params[k])) for k in sorted(s.params)]
     if any(x is None for _, x in params):
         return None

@@ -470,7 +470,7 @@ template <class... A> Result from_bits(const A &...given) { return detail::call(
 template <class... A> Result fromfunction(const A &...given) { return detail::call("fromfunction", given...); }
 /** A tensor of this shape filled with one number.  Python: op.full(shape, value, dtype=None) */
 template <class... A> Result full(const A &...given) { return detail::call("full", given...); }
-/** A tensor of x's shape, and dtype unless given, filled with one number.  Python: op.full_like(x, value, dtype=None) */
+/** A tensor of x's shape, and dtype unless given, filled with one number; on a mesh, in x's layout.  Python: op.full_like(x, value, dtype=None) */
 template <class... A> Result full_like(const A &...given) { return detail::call("full_like", given...); }
 /** Gamma function.  Python: op.gamma(x, /) */
 template <class... A> Result gamma(const A &...given) { return detail::call("gamma", given...); }
