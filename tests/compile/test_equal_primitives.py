@@ -77,7 +77,7 @@ def test_a_parameter_that_is_no_plain_value_has_no_form():
 
 
 def test_a_convolution_with_an_epilogue_is_not_one_without():
-    """The gradient of tanh(conv(x, w)) of equal shapes took the epilogue of the forward convolution: it was wrong."""
+    """The gradient of tanh(conv(x, w)) took the epilogue of the forward convolution."""
     r = np.random.default_rng(0)
     x, w = (ts.tensor(r.normal(size=s).astype(np.float32)) for s in ((2, 4, 9, 10), (4, 1, 3, 3)))
 

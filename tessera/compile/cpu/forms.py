@@ -61,8 +61,8 @@ def form_of(k: Kernel | Group, types: Mapping[str, TensorType]) -> str:
 
 
 def form_of_primitive(s: Primitive, types: Mapping[str, TensorType]) -> Hashable | None:
-    """What primitives have in common that are one program; None with an epilogue, whose kernel is part of that
-    program, or where a parameter is no plain value.
+    """What primitives have in common that are one program; None with an epilogue, whose kernel is part
+    of it, or a parameter that is no plain value.
     """
     if s.epilogue is not None:
         return None
