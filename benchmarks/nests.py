@@ -25,7 +25,7 @@ from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower as to_schedule
 from tessera.ir.schedule.nest import Nest, parse_nest
 from tessera.ir.target.cpu.program import program as to_target
-from tessera.ir.tile.lower import lower as to_tile
+from tessera.ir.tile.cpu.lower import lower as to_tile
 from tessera.runtime.kernel import compile_kernels
 
 BLOCK = "k:1, unroll m:1, vector n:16"

@@ -39,7 +39,7 @@ from tessera.ir.schedule.ir import (
     walk,
 )
 from tessera.ir.schedule.memory import size_of
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.cpu.lower import expand
 from tessera.tune.roofline import number
 
 Types = Mapping[str, TensorType]

@@ -21,9 +21,9 @@ from tessera.core.errors import NumericalError, OperandError, TesseraError, loca
 from tessera.core.flags import checked, flags
 from tessera.ir.graph.ir import Value, host_data
 from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel, Memory
-from tessera.ir.tile.lower import expand
 from tessera.lang.checks import Checked, kernels_of
 
 

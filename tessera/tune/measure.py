@@ -14,8 +14,8 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.nest import Nest
 from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.launch import Expansion
-from tessera.ir.tile.lower import expand
 from tessera.runtime.kernel import CompiledKernel, compile_kernels
 
 _SAMPLE = 2e-4  # seconds that a sample takes at least

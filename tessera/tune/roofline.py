@@ -19,7 +19,7 @@ from tessera.core.processor import near_bytes
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Apply, Axis, Kernel, Literal, Read, Stage, walk
 from tessera.ir.target.cpu.program import program
-from tessera.ir.tile.lower import lower
+from tessera.ir.tile.cpu.lower import lower
 from tessera.runtime import tuned
 from tessera.runtime.kernel import compile_kernels
 from tessera.runtime.threads import thread_count

@@ -24,8 +24,8 @@ from tessera.core.flags import override
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.space import nests
-from tessera.ir.tile import complexes, fft, group
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.cpu import complexes, fft, group
+from tessera.ir.tile.cpu.lower import expand
 from tessera.runtime import tuned
 from tests.support.runners.levels import Runtime, by_runtime, prepared
 from tests.support.runners.schedules import SCHEDULES, schedules

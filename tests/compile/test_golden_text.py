@@ -17,7 +17,7 @@ from tessera.ir.graph.verify import verify as verify_graph
 from tessera.ir.schedule.text import parse_program, print_program
 from tessera.ir.schedule.verify import verify as verify_schedule
 from tessera.ir.tile import ir as tile
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.text import parse_kernel, print_kernel
 from tessera.ir.tile.verify import verify as verify_tile
 from tests.golden import record

@@ -30,7 +30,7 @@ from tessera.ir.graph.op import OWN, REGISTRY
 from tessera.ir.schedule.ir import Kernel, Literal
 from tessera.ir.schedule.lower import lower
 from tessera.ir.target.cpu.program import program
-from tessera.ir.tile.lower import lower as to_tile
+from tessera.ir.tile.cpu.lower import lower as to_tile
 from tessera.ops.define import as_value, define
 from tessera.runtime import code
 from tests.support.cases.random_graphs import LoopSteps, programs, same_bits

@@ -29,9 +29,9 @@ from tessera.inspect.page import programs_of
 from tessera.ir.graph import op as op_record
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import Kernel, Program
+from tessera.ir.tile.cpu.lower import LOWERINGS
 from tessera.ir.tile.gpu import lower as on_gpu
 from tessera.ir.tile.gpu.pooling import POOLS
-from tessera.ir.tile.lower import LOWERINGS
 from tessera.ir.tile.unit import Unit, on_kernels
 
 RUNS_ON = "numpy"

@@ -37,11 +37,11 @@ from tessera.ir.target.cpu import tiles
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.triton import emit as triton
-from tessera.ir.tile import lower as to_tile
+from tessera.ir.tile.cpu import lower as to_tile
+from tessera.ir.tile.cpu.legalize import expand
+from tessera.ir.tile.cpu.loops import LENGTH
 from tessera.ir.tile.gpu.written import written
 from tessera.ir.tile.launch import Threads
-from tessera.ir.tile.legalize import expand
-from tessera.ir.tile.loops import LENGTH
 from tessera.ir.tile.text import print_kernel
 from tessera.runtime import tuned
 from tessera.runtime.allocator_ir import blocks_ir

@@ -9,11 +9,11 @@ from typing import Any
 from tessera.core.deferred import Deferred
 from tessera.core.errors import TesseraError, located
 from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.cpu.legalize import expand
+from tessera.ir.tile.cpu.passes.nontemporal_stores import bypass
+from tessera.ir.tile.cpu.passes.prefetch_rows import ahead
+from tessera.ir.tile.cpu.passes.vector_accesses import vector_accesses, widths_of
 from tessera.ir.tile.ir import Kernel
-from tessera.ir.tile.legalize import expand
-from tessera.ir.tile.nontemporal_stores import bypass
-from tessera.ir.tile.prefetch_rows import ahead
-from tessera.ir.tile.vector_accesses import vector_accesses, widths_of
 
 # Loaded when the text for a GPU is first asked for.
 _code = Deferred("tessera.compile.gpu.written_code:GpuCode")

@@ -14,9 +14,9 @@ from tessera.algebra.operator import Operator
 from tessera.core.dims import Dim, Size, substitute, symbol, symbols
 from tessera.core.errors import ShapeError
 from tessera.core.types import TensorType
+from tessera.ir.tile.cpu.passes.vector_accesses import vector_accesses, widths_of
 from tessera.ir.tile.ir import Kernel, Memory
 from tessera.ir.tile.serial import serialised
-from tessera.ir.tile.vector_accesses import vector_accesses, widths_of
 from tessera.lang.kernel.lowered import LoweredKernel
 from tessera.lang.kernel.parse import Parser
 from tessera.lang.kernel.places import EqualSizes, TilePlaces

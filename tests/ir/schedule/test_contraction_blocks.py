@@ -20,12 +20,12 @@ from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nest import NestLoop, parse_nest
-from tessera.ir.tile import prefetch
+from tessera.ir.tile.cpu.gemm import prefetch
+from tessera.ir.tile.cpu.gemm.nest_cursor import copied, copies_rows
+from tessera.ir.tile.cpu.lower import lower as to_tile
+from tessera.ir.tile.cpu.passes.nontemporal_stores import bypass_several
 from tessera.ir.tile.interp import Instance, interpret
 from tessera.ir.tile.ir import Operation, walk
-from tessera.ir.tile.lower import lower as to_tile
-from tessera.ir.tile.nest_cursor import copied, copies_rows
-from tessera.ir.tile.nontemporal_stores import bypass_several
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners.levels import by_llvm, by_schedule, by_tile, prepared
 

@@ -15,7 +15,7 @@ from tessera.core.flags import override
 from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Group, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.tile import group as tile_group
+from tessera.ir.tile.cpu import group as tile_group
 from tests.support.cases.random_graphs import same_bits
 from tests.support.cases.random_programs import Case
 from tests.support.runners.laws import check_all

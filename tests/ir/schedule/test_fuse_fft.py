@@ -20,9 +20,9 @@ from tessera.ir.schedule.ir import Primitive, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
-from tessera.ir.tile import filter as filter_tiles
-from tessera.ir.tile.fft import FftSchedule, Transform
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.cpu import filter as filter_tiles
+from tessera.ir.tile.cpu.fft import FftSchedule, Transform
+from tessera.ir.tile.cpu.lower import expand
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels
 

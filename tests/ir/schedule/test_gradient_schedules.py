@@ -13,7 +13,8 @@ import tessera as ts
 from tessera import op
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.tile import channels, conv_weights, group, scatter
+from tessera.ir.tile.cpu import group, scatter
+from tessera.ir.tile.cpu.conv import channels, conv_weights
 from tests.support.runners.levels import Runtime, expanded, prepared
 from tests.support.runners.schedules import SCHEDULES, schedules
 

@@ -35,7 +35,7 @@ from tessera.ir.schedule.nest import (
 )
 from tessera.ir.schedule.space import nests
 from tessera.ir.schedule.verify import verify
-from tessera.ir.tile.lower import lower as to_tile
+from tessera.ir.tile.cpu.lower import lower as to_tile
 from tests.support.cases.random_graphs import LoopSteps, programs, same_bits
 from tests.support.cases.random_graphs import Program as RandomProgram
 from tests.support.runners.levels import by_llvm, by_schedule, by_tile, prepared

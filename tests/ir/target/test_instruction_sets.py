@@ -19,7 +19,7 @@ from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.lower import lower
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import assembly
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.cpu.lower import expand
 from tests.support.runners.levels import by_llvm, by_schedule, prepared
 
 PROCESSORS = {

@@ -15,9 +15,9 @@ from tessera.deploy.targets import PROCESSORS
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.target.cpu.emit import emit
+from tessera.ir.tile.cpu.lower import lower as to_tile
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.ir import Kernel as TileKernel
-from tessera.ir.tile.lower import lower as to_tile
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners.levels import by_llvm, by_schedule, by_tile, prepared
 

@@ -24,7 +24,7 @@ from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile import interp as tile_interp
-from tessera.ir.tile.fft import FftSchedule, Transform
+from tessera.ir.tile.cpu.fft import FftSchedule, Transform
 from tessera.ir.tile.ir import Builder
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels

@@ -15,10 +15,10 @@ from tessera.core.dims import Size, smaller, symbol
 from tessera.core.dtype import DType, bf16, bool_, f32, f64, i8, i32, i64, u8
 from tessera.core.processor import SETS, Registers
 from tessera.core.types import TensorType
+from tessera.ir.tile.cpu.legalize import expand
+from tessera.ir.tile.cpu.legalize.large import fits
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel, Tile, walk
-from tessera.ir.tile.legalize import expand
-from tessera.ir.tile.legalize.large import fits
 from tessera.ir.tile.verify import verify
 from tests.support.cases.random_graphs import same_bits
 from tests.support.cases.tile_kernels import Program, programs

@@ -20,7 +20,8 @@ from tessera.ir.schedule import interp as schedule_interp
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.lower import lower
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile import interp, loops
+from tessera.ir.tile import interp
+from tessera.ir.tile.cpu import loops
 from tessera.ir.tile.inside import verify_inside
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.text import parse_kernel, print_kernel

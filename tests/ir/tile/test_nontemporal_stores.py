@@ -9,9 +9,9 @@ from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.cpu.passes.nontemporal_stores import bypass
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, walk
-from tessera.ir.tile.nontemporal_stores import bypass
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.verify import verify
 from tessera.runtime.kernel import CompiledKernel

@@ -10,10 +10,10 @@ from tessera.core.dtype import f32
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.program import program
+from tessera.ir.tile.cpu.legalize import expand
+from tessera.ir.tile.cpu.passes.prefetch_rows import ahead
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, walk
-from tessera.ir.tile.legalize import expand
-from tessera.ir.tile.prefetch_rows import ahead
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.verify import verify
 from tessera.runtime.kernel import CompiledKernel

@@ -17,8 +17,8 @@ from tessera.ir.schedule.ir import HostCall, Primitive
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
-from tessera.ir.tile import sort
-from tessera.ir.tile.primitives import LOWERINGS
+from tessera.ir.tile.cpu import sort
+from tessera.ir.tile.cpu.primitives import LOWERINGS
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels
 

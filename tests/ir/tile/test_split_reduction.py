@@ -12,7 +12,7 @@ from tessera.core.folds import fold
 from tessera.ir.schedule import choose
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.verify import verify
-from tessera.ir.tile.lower import expand
+from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.verify import verify as verify_tile
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels

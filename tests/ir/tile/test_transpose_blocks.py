@@ -12,8 +12,8 @@ import tessera as ts
 from tessera import op
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower
+from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.ir import walk
-from tessera.ir.tile.lower import expand
 from tessera.ir.tile.verify import verify
 from tests.support.runners.levels import by_llvm, by_schedule, by_tile, prepared
 from tests.support.runners.tolerance import assert_same_bits

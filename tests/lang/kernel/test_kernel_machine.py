@@ -7,8 +7,8 @@ import pytest
 
 from tessera import tile
 from tessera.core.dtype import FORMATS
+from tessera.ir.tile.cpu.legalize import expand
 from tessera.ir.tile.interp import interpret, unwritten
-from tessera.ir.tile.legalize import expand
 from tests.lang.kernel import test_kernel_matrix as matrix
 from tests.support.runners.tile_machine import Machine
 

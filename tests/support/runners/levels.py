@@ -26,7 +26,7 @@ from tessera.ir.schedule.nest import Nest
 from tessera.ir.target.cpu.program import program as target_program
 from tessera.ir.tile import interp as tile_interp
 from tessera.ir.tile import ir as tile
-from tessera.ir.tile import lower as tile_lower
+from tessera.ir.tile.cpu import lower as tile_lower
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.runtime.code import load
 from tessera.runtime.kernel import CompiledKernel, source_of

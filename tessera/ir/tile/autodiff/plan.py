@@ -14,8 +14,8 @@ from itertools import combinations
 from typing import Any
 
 from tessera.core.dims import Size, SizeFunction, product, substitute, symbol, symbols, unflattened
+from tessera.ir.tile.cpu.legalize.ranges import Range, range_of
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
-from tessera.ir.tile.legalize.ranges import Range, range_of
 
 
 @dataclass(frozen=True)

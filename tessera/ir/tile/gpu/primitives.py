@@ -14,6 +14,9 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import (
     Primitive,
 )
+from tessera.ir.tile.cpu.movement import lower_prefetch
+from tessera.ir.tile.cpu.primitives import lower_primitive
+from tessera.ir.tile.cpu.scatter import WITH_COPY
 from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
 from tessera.ir.tile.gpu.count import count_places
@@ -26,9 +29,6 @@ from tessera.ir.tile.gpu.sort import SORTS
 from tessera.ir.tile.gpu.topk import topk
 from tessera.ir.tile.ir import Builder
 from tessera.ir.tile.launch import Expansion, Launch, Threads
-from tessera.ir.tile.movement import lower_prefetch
-from tessera.ir.tile.primitives import lower_primitive
-from tessera.ir.tile.scatter import WITH_COPY
 
 _COLUMNS = 1024  # that a block copies at once
 _LEAST = 16  # columns that are worth a block's width

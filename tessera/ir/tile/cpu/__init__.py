@@ -1,0 +1,1 @@
+"""Lowering to tiles for the CPU: what one instance of a kernel computes, at sizes that may be symbols."""

@@ -1,0 +1,1 @@
+"""Contractions: packed panels and micro-kernels, or matrix registers."""

@@ -1,0 +1,1 @@
+"""Passes over the Tile programs of the CPU."""
