@@ -20,10 +20,10 @@ import tessera as ts
 from tessera import op
 from tessera.core.errors import ScheduleError
 from tessera.core.flags import override
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower as to_schedule
-from tessera.ir.schedule.nest import Nest, parse_nest
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.nest import Nest, parse_nest
 from tessera.ir.target.cpu.program import program as to_target
 from tessera.ir.tile.cpu.lower import lower as to_tile
 from tessera.runtime.kernel import compile_kernels

@@ -42,7 +42,7 @@ from tessera.core.dims import symbol
 from tessera.core.dtype import f32
 from tessera.core.flags import override
 from tessera.core.types import TensorType
-from tessera.ir.schedule.blocks import block
+from tessera.ir.schedule.nests.blocks import block
 from tessera.ir.target.cpu.machine import architecture
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile

@@ -54,20 +54,21 @@ CPU: tuple[Pass, ...] = (
 
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse"),
          "lower the graph to kernels: fuse elementwise chains, epilogues and reductions of the same rows"),
-    Pass(SCHEDULE, "fuse_contractions", Deferred("tessera.ir.schedule.fuse_contractions:fuse_contractions"),
+    Pass(SCHEDULE, "fuse_contractions",
+         Deferred("tessera.ir.schedule.passes.fuse_contractions:fuse_contractions"),
          "group contraction, rows and contraction, as in attention, block by block of their rows"),
-    Pass(SCHEDULE, "fuse_fft", Deferred("tessera.ir.schedule.fuse_fft:fuse_fft"),
+    Pass(SCHEDULE, "fuse_fft", Deferred("tessera.ir.schedule.passes.fuse_fft:fuse_fft"),
          "fuse transforms along one axis with what stands between them"),
     # After the others, which look for kernels of their own.
-    Pass(SCHEDULE, "fuse_epilogues", Deferred("tessera.ir.schedule.fuse_epilogues:fuse_epilogues"),
+    Pass(SCHEDULE, "fuse_epilogues", Deferred("tessera.ir.schedule.passes.fuse_epilogues:fuse_epilogues"),
          "compute what follows a convolution point by point where its sums are finished"),
-    Pass(SCHEDULE, "relax_order", Deferred("tessera.ir.schedule.relax_order:relax_order"),
+    Pass(SCHEDULE, "relax_order", Deferred("tessera.ir.schedule.passes.relax_order:relax_order"),
          "let folds have any order and products fuse with sums", when=is_fast),
     # Last: a nest belongs to a kernel in its final form.
     Pass(SCHEDULE, "tune", Deferred("tessera.compile.cpu.nests:tuned_nests"),
          "give kernels the loop nests that the tuner has found for them", given=("sizes",)),
     # After tune: what the user says counts.
-    Pass(SCHEDULE, "assign", Deferred("tessera.ir.schedule.assign:assign"),
+    Pass(SCHEDULE, "assign", Deferred("tessera.ir.schedule.passes.assign:assign"),
          "give kernels the schedules that the user named them for", given=("schedules", "target")),
 
     # The first lowering that serves a step makes its launches.
@@ -112,16 +113,16 @@ GPU: tuple[Pass, ...] = (
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse_for_gpu"),
          "lower the graph to kernels, which compute cheap values again rather than keep them"),
     Pass(SCHEDULE, "fuse_contractions",
-         partial(Deferred("tessera.ir.schedule.fuse_contractions:fuse_contractions"), wide=False),
+         partial(Deferred("tessera.ir.schedule.passes.fuse_contractions:fuse_contractions"), wide=False),
          "group contraction, rows and contraction"),
-    Pass(SCHEDULE, "collapse_axes", Deferred("tessera.ir.schedule.collapse_axes:collapse_axes"),
+    Pass(SCHEDULE, "collapse_axes", Deferred("tessera.ir.schedule.passes.collapse_axes:collapse_axes"),
          "fold several axes at once"),
-    Pass(SCHEDULE, "fuse_horizontal", Deferred("tessera.ir.schedule.fuse_horizontal:fuse_horizontal"),
+    Pass(SCHEDULE, "fuse_horizontal", Deferred("tessera.ir.schedule.passes.fuse_horizontal:fuse_horizontal"),
          "fuse adjacent kernels of the same rows"),
-    Pass(SCHEDULE, "assign", Deferred("tessera.ir.schedule.assign:assign"),
+    Pass(SCHEDULE, "assign", Deferred("tessera.ir.schedule.passes.assign:assign"),
          "give kernels the schedules that the user named them for", given=("schedules", "target")),
     # From here on a program is for the sizes of a call.
-    Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.specialize:specialize"),
+    Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.passes.specialize:specialize"),
          "put the sizes of a call in place of symbols", given=("sizes",)),
     Pass(SCHEDULE, "strided", Deferred("tessera.compile.gpu.passes.strided:strided"),
          "let attention read and write tensors where they lie, without copies"),

@@ -38,9 +38,9 @@ from tessera.inspect.page_text import (
 )
 from tessera.inspect.work import StepWork, work_of
 from tessera.ir.graph.ir import Node, Value
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, Step
 from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ir.schedule.nests.choose import default_nest
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.tile.ir import Kernel as TileKernel
 from tessera.lang.kernel.lowered import prepared

@@ -24,7 +24,6 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.core.writes import WRITES
 from tessera.ir.graph.ir import substitute_params
-from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import (
     Apply,
     Group,
@@ -39,6 +38,7 @@ from tessera.ir.schedule.ir import (
     walk,
 )
 from tessera.ir.schedule.memory import size_of
+from tessera.ir.schedule.passes.fuse_contractions import hidden_columns
 from tessera.ir.tile.cpu.lower import expand
 from tessera.tune.roofline import number
 

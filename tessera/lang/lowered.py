@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # loaded by the first function that is compiled for the machi
 
 
 # Loaded when the nests of a program are first saved.
-_default_nest = Deferred("tessera.ir.schedule.choose:default_nest")
+_default_nest = Deferred("tessera.ir.schedule.nests.choose:default_nest")
 
 
 class Lowered:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.errors import ScheduleError
-from tessera.ir.schedule.nest import parse_nest
+from tessera.ir.schedule.nests.nest import parse_nest
 from tessera.lang.schedule import Fluent, Schedule, as_schedule
 
 Schedules = tuple[tuple[str, str], ...]  # names of kernels, and settings as JSON

@@ -15,7 +15,7 @@ from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.ir.graph.ir import Value, data_of
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.space import nests
 from tessera.lang.create import tensor
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.kernel.decorate import KernelFunction

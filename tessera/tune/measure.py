@@ -12,7 +12,7 @@ import numpy as np
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.launch import Expansion

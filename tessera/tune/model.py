@@ -16,7 +16,7 @@ import numpy as np
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.ir.schedule.sweeps import passes, shares_folds
 from tessera.runtime.tuned import MeasuredNest
 from tessera.tune.roofline import KernelWork, Peaks, number, work_of

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from tessera.compile.cpu.build import identity, sizes_of
 from tessera.core.errors import CompileError
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.nest import Nest
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.nest import Nest
+from tessera.ir.schedule.nests.space import nests
 from tessera.runtime import tuned
 from tessera.tune.measure import Bench, Candidate, best_of, interleave
 from tessera.tune.model import Correction, Setting, estimate, features

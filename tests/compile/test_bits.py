@@ -23,7 +23,7 @@ from tessera.compile.cpu.build import identity
 from tessera.core.flags import override
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.space import nests
 from tessera.ir.tile.cpu import complexes, fft, group
 from tessera.ir.tile.cpu.lower import expand
 from tessera.runtime import tuned

@@ -15,9 +15,9 @@ from tessera.compile import artifact as image
 from tessera.compile import compile_graph
 from tessera.core.flags import override
 from tessera.core.processor import cores
-from tessera.ir.schedule import choose
 from tessera.ir.schedule.interp import interpret
 from tessera.ir.schedule.ir import ANY, Group, HostCall, Kernel, Program
+from tessera.ir.schedule.nests import choose
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 

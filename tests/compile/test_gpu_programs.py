@@ -22,9 +22,9 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.interp import interpret as run_schedule
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.passes.specialize import specialize
+from tessera.ir.schedule.passes.split_kernel import split_kernel
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.schedule.specialize import specialize
-from tessera.ir.schedule.split_kernel import split_kernel
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward

@@ -18,11 +18,11 @@ from tessera.compile.gpu.passes.strided import strided
 from tessera.compile.gpu.program import GpuProgram
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.types import TensorType
-from tessera.ir.schedule.collapse_axes import collapse_axes
-from tessera.ir.schedule.fuse_horizontal import fuse_horizontal
 from tessera.ir.schedule.interp import interpret
 from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
+from tessera.ir.schedule.passes.collapse_axes import collapse_axes
+from tessera.ir.schedule.passes.fuse_horizontal import fuse_horizontal
 from tests.support.cases.random_graphs import same_bits
 from tests.support.fakes.gpu_fake import fake_gpu
 

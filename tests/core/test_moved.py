@@ -42,3 +42,18 @@ def test_what_was_in_a_folder_says_where_the_folder_is() -> None:
 def test_other_names_are_missing_as_ever() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"No module named .tessera\.abacus."):
         importlib.import_module("tessera.abacus")
+
+
+def test_a_file_whose_name_is_a_folder_now_says_where_its_functions_are() -> None:
+    with pytest.raises(
+        ImportError,
+        match=r"^tessera\.ir\.schedule\.passes\.by_pass is tessera\.ir\.schedule\.sweeps\.by_pass now",
+    ):
+        exec("from tessera.ir.schedule.passes import by_pass")
+
+
+def test_a_module_that_is_imported_from_its_package_says_its_new_name() -> None:
+    with pytest.raises(
+        ImportError, match=r"^tessera\.ir\.tile\.fft is tessera\.ir\.tile\.cpu\.fft now"
+    ):
+        exec("from tessera.ir.tile import fft")

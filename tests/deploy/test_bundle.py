@@ -23,7 +23,7 @@ from tessera.deploy import ed25519
 from tessera.deploy.targets import PROCESSORS, usable
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.space import nests
 from tessera.ir.target.cpu import machine, tiles
 from tessera.runtime import code, tuned
 from tests.support.runners.levels import prepared

@@ -30,8 +30,8 @@ from tessera.core import matrix_units, processor
 from tessera.core.flags import override
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import HostCall, Kernel
-from tessera.ir.schedule.nest import parse_nest
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.nest import parse_nest
+from tessera.ir.schedule.nests.space import nests
 from tessera.ir.schedule.text import print_program
 from tessera.ir.target.cpu import tiles
 from tessera.ir.target.cpu.emit import emit

@@ -13,7 +13,7 @@ import tessera as ts
 from tessera import Schedule, block, op
 from tessera.core.errors import OperandError, ScheduleError
 from tessera.ir.graph.scheduled import with_schedules
-from tessera.ir.schedule.assign import assign
+from tessera.ir.schedule.passes.assign import assign
 from tessera.ir.schedule.text import parse_program
 
 

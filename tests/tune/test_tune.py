@@ -23,8 +23,8 @@ from tessera.core.flags import override
 from tessera.core.processor import registers
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import parse_nest
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.nest import parse_nest
+from tessera.ir.schedule.nests.space import nests
 from tessera.runtime import tuned
 from tessera.tune.measure import Bench, Candidate, best_of, is_faster
 from tessera.tune.model import Correction, Setting, estimate, features, instances

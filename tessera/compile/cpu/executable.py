@@ -28,7 +28,7 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, Graph, Node, eager_kernel, substitute_params
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program
 from tessera.ir.schedule.memory import MemoryPlan, shortage, size_of
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.runtime import memory, tuned
 from tessera.runtime.allocator import blocks
 from tessera.runtime.call import Caller, CallRecord, Expected, has_calls

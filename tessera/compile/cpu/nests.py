@@ -10,8 +10,8 @@ from tessera.compile.cpu.forms import form_of, sizes_of
 from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.legality import is_legal
-from tessera.ir.schedule.nest import parse_nest
+from tessera.ir.schedule.nests.legality import is_legal
+from tessera.ir.schedule.nests.nest import parse_nest
 from tessera.runtime import tuned
 
 

@@ -33,8 +33,8 @@ from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import StepAccess, View
+from tessera.ir.schedule.passes.specialize import specialize_kernel
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.schedule.specialize import specialize_kernel
 from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile

@@ -23,7 +23,7 @@ from tessera.core.scalar import REINTERPRETS, TESTS, Number
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 
 
 @dataclass(frozen=True)

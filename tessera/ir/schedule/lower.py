@@ -24,7 +24,6 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element, forbidden
 from tessera.ir.schedule.factors import is_better_turned, widens
-from tessera.ir.schedule.fuse_contractions import fuse_contractions
 from tessera.ir.schedule.fusion_analysis import COST, Questions
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
@@ -47,6 +46,7 @@ from tessera.ir.schedule.ir import (
     result_dtype,
     with_reads,
 )
+from tessera.ir.schedule.passes.fuse_contractions import fuse_contractions
 from tessera.ir.schedule.views import (
     batch_axes,
     is_simple,

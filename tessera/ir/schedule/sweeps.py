@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tessera.core.dims import product
 from tessera.ir.schedule.ir import Kernel, Stage, reads
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 
 _FEW = 16  # rows that are too few to share among threads
 

@@ -33,7 +33,7 @@ from tessera.ir.schedule.ir import (
     Stage,
     Step,
 )
-from tessera.ir.schedule.nest import Nest, parse_nest
+from tessera.ir.schedule.nests.nest import Nest, parse_nest
 from tessera.ir.schedule.terms import parse_stage
 
 LEVEL = "schedule"

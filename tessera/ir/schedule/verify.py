@@ -10,7 +10,7 @@ indices   have the rank of the source, use the axes of the stage and sizes, and 
           inside; where data says the place it is an i64, clamped
 in place  a stage reads a stage of its own kernel at its own row and column only
 types     of terms follow from their operands
-nests     have loops over the axes of their kernel, as ir/schedule/legality.py has it
+nests     have loops over the axes of their kernel, as ir/schedule/nests/legality.py has it
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tessera.core.intervals import extremes
 from tessera.core.primitives import PRIMITIVES, is_primitive
 from tessera.core.scalar import SCALARS
 from tessera.core.types import TensorType
-from tessera.ir.schedule.fuse_epilogues import follows_points
 from tessera.ir.schedule.inside import facts_of, is_inside, place_of
 from tessera.ir.schedule.ir import (
     Apply,
@@ -44,8 +43,9 @@ from tessera.ir.schedule.ir import (
     reads,
     result_dtype,
 )
-from tessera.ir.schedule.legality import check_nest
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.legality import check_nest
+from tessera.ir.schedule.nests.nest import Nest
+from tessera.ir.schedule.passes.fuse_epilogues import follows_points
 
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 

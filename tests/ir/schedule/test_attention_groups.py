@@ -11,9 +11,9 @@ import tessera as ts
 from tessera import op
 from tessera.core.errors import VerifyError
 from tessera.ir.schedule import lower as schedule_lower
-from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
+from tessera.ir.schedule.passes.fuse_contractions import hidden_columns
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tests.support.runners.levels import by_llvm, by_schedule, prepared

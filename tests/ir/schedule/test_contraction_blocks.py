@@ -14,12 +14,12 @@ from tessera import Tensor, f32, op
 from tessera.core import processor
 from tessera.core.dims import symbol
 from tessera.core.flags import override
-from tessera.ir.schedule import choose
-from tessera.ir.schedule.blocks import has_room
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import NestLoop, parse_nest
+from tessera.ir.schedule.nests import choose
+from tessera.ir.schedule.nests.blocks import has_room
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.nest import NestLoop, parse_nest
 from tessera.ir.tile.cpu.gemm import prefetch
 from tessera.ir.tile.cpu.gemm.nest_cursor import copied, copies_rows
 from tessera.ir.tile.cpu.lower import lower as to_tile

@@ -12,9 +12,9 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.core.dtype import f32, i64
 from tessera.core.flags import override
-from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Group, Program
 from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.passes.fuse_contractions import hidden_columns
 from tessera.ir.tile.cpu import group as tile_group
 from tests.support.cases.random_graphs import same_bits
 from tests.support.cases.random_programs import Case

@@ -12,9 +12,9 @@ import pytest
 import tessera as ts
 from tessera import Tensor, bf16, f16, f32, op
 from tessera.core.errors import VerifyError
-from tessera.ir.schedule.fuse_epilogues import fuse_epilogues
 from tessera.ir.schedule.ir import Kernel, Primitive, Program, Read
 from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.passes.fuse_epilogues import fuse_epilogues
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tests.support.cases.random_graphs import same_bits

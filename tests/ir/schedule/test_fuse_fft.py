@@ -15,9 +15,9 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.core.filters import FilterPart, parts_of
 from tessera.core.flags import override
-from tessera.ir.schedule.fuse_fft import fuse_fft
 from tessera.ir.schedule.ir import Primitive, Program
 from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.passes.fuse_fft import fuse_fft
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile.cpu import filter as filter_tiles

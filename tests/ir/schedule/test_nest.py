@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.errors import ScheduleError, VerifyError
-from tessera.ir.schedule import choose
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.legality import check_nest, is_legal, row_axes
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import (
+from tessera.ir.schedule.nests import choose
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.legality import check_nest, is_legal, row_axes
+from tessera.ir.schedule.nests.nest import (
     Nest,
     fuse,
     parallel,
@@ -33,7 +33,7 @@ from tessera.ir.schedule.nest import (
     vectorize,
     widen,
 )
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.space import nests
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile.cpu.lower import lower as to_tile
 from tests.support.cases.random_graphs import LoopSteps, programs, same_bits

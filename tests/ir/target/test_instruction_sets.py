@@ -13,10 +13,10 @@ import tessera as ts
 from tessera import op
 from tessera.core.dtype import f32, f64
 from tessera.core.processor import SETS, registers
-from tessera.ir.schedule import blocks
-from tessera.ir.schedule.blocks import block
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.nests import blocks
+from tessera.ir.schedule.nests.blocks import block
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.machine import assembly
 from tessera.ir.tile.cpu.lower import expand

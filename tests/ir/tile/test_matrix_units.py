@@ -23,12 +23,12 @@ from tessera.core.dtype import DType, u32
 from tessera.core.errors import ScheduleError, VerifyError
 from tessera.core.flags import override
 from tessera.core.types import TensorType
-from tessera.ir.schedule import matrix
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.legality import check_nest
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import parse_nest
-from tessera.ir.schedule.relax_order import relax_order
+from tessera.ir.schedule.nests import matrix
+from tessera.ir.schedule.nests.legality import check_nest
+from tessera.ir.schedule.nests.nest import parse_nest
+from tessera.ir.schedule.passes.relax_order import relax_order
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.instructions import MATRIX_INSTRUCTIONS
 from tessera.ir.target.cpu.tiles import usable_features

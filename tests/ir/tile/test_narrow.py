@@ -19,7 +19,7 @@ from tessera.core.flags import override
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall, Kernel, Program
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.space import nests
 from tessera.ir.target.cpu.emit import emit
 from tessera.ir.target.cpu.instructions import INSTRUCTIONS, instruction
 from tessera.ir.target.cpu.machine import host_features

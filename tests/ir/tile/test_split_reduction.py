@@ -9,8 +9,8 @@ import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.flags import override
 from tessera.core.folds import fold
-from tessera.ir.schedule import choose
 from tessera.ir.schedule.lower import lower
+from tessera.ir.schedule.nests import choose
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.verify import verify as verify_tile

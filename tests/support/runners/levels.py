@@ -22,7 +22,7 @@ from tessera.ir.graph.ir import Graph, Node, substitute_params
 from tessera.ir.schedule import interp as schedule_interp
 from tessera.ir.schedule.ir import HostCall, Kernel, Program, Step
 from tessera.ir.schedule.lower import lower
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.ir.target.cpu.program import program as target_program
 from tessera.ir.tile import interp as tile_interp
 from tessera.ir.tile import ir as tile

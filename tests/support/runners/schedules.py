@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tessera.ir.schedule.ir import Kernel, Program
-from tessera.ir.schedule.nest import Nest
-from tessera.ir.schedule.space import nests
+from tessera.ir.schedule.nests.nest import Nest
+from tessera.ir.schedule.nests.space import nests
 
 SCHEDULES = 50
 

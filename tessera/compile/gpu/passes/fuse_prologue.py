@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.ir.schedule.factors import factors
-from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.ir import Kernel, reads
+from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.tile.gpu.thin import Thin, is_thin, makes_vectors
 
 _MOST_KERNELS = 3  # that a product absorbs

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.schedule.factors import factors
-from tessera.ir.schedule.fuse_contractions import inputs_of
 from tessera.ir.schedule.ir import Kernel, Step
+from tessera.ir.schedule.passes.fuse_contractions import inputs_of
 from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.contraction import SHARED, bare
 from tessera.ir.tile.gpu.split_k import LONG

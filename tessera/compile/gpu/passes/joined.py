@@ -13,8 +13,8 @@ from tessera.compile.gpu.passes.group_gemms import together
 from tessera.compile.gpu.passes.update_in_place import Where, placed
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Group, Kernel
+from tessera.ir.schedule.passes.split_kernel import split_kernel
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.schedule.split_kernel import split_kernel
 from tessera.ir.tile.gpu.thin import Thin
 
 

@@ -16,7 +16,6 @@ from tessera.compile.gpu.device_program import DeviceProgram, Laid
 from tessera.compile.gpu.kept import ATTENDS
 from tessera.core.dims import Size, substitute
 from tessera.core.types import TensorType
-from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of, readings
 from tessera.ir.schedule.ir import (
     Apply,
     Cast,
@@ -30,6 +29,7 @@ from tessera.ir.schedule.ir import (
     Step,
     Term,
 )
+from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of, readings
 from tessera.ir.tile.gpu.attention import Columns
 
 

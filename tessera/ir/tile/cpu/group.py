@@ -20,10 +20,10 @@ from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import expected_threads
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.blocks import block
-from tessera.ir.schedule.fuse_contractions import hidden_columns
 from tessera.ir.schedule.ir import Axis, Read, Stage, with_reads
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.blocks import block
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
+from tessera.ir.schedule.passes.fuse_contractions import hidden_columns
 from tessera.ir.schedule.sweeps import goes_together
 from tessera.ir.tile.cpu.gemm.contraction import LOW, Contraction
 from tessera.ir.tile.cpu.gemm.nest_cursor import NestCursor, PackedFactor, PointRange

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.choose import default_nest
-from tessera.ir.schedule.legality import check_nest, row_axes
-from tessera.ir.schedule.matrix import is_matrix
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.legality import check_nest, row_axes
+from tessera.ir.schedule.nests.matrix import is_matrix
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.ir.tile.cpu.gemm.contraction import Contraction
 from tessera.ir.tile.cpu.gemm.contraction import lower_contraction as contracted
 from tessera.ir.tile.cpu.gemm.matrix import MatrixContraction

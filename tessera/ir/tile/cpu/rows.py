@@ -25,9 +25,9 @@ from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF, LEVELS, WHOLE
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import ANY, Stage, reads
-from tessera.ir.schedule.nest import NestLoop
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.nest import NestLoop
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.cpu.positions import ColumnLine, counts_along, moves_by_one
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile

@@ -16,9 +16,9 @@ from dataclasses import replace
 from tessera.core.dims import Size, smaller
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel, Stage, reads
-from tessera.ir.schedule.nest import NestLoop
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.nest import NestLoop
 from tessera.ir.schedule.sweeps import by_pass, folds_lanes, shares_folds
 from tessera.ir.tile.cpu.rows import Rows
 from tessera.ir.tile.ir import Tile

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tessera.core.dims import Size
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.specialize import specialize_kernel
+from tessera.ir.schedule.passes.specialize import specialize_kernel
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.contraction import default_block as block_of_product
 from tessera.ir.tile.gpu.rows import Rows

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from tessera.core.dims import Size
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.fuse_epilogues import is_point, line_of
 from tessera.ir.schedule.ir import Primitive, Read
+from tessera.ir.schedule.passes.fuse_epilogues import is_point, line_of
 from tessera.ir.tile.ir import Builder, Memory, Tile
 
 

@@ -4,7 +4,7 @@
 ->  program (m by 504, n by 64): for k by 512: pack b[k, n]; for m by 6:
         for k: acc = fma(a[m:m+6, k], b[k, n:n+64], acc)
 
-The loops are those of a nest (ir/schedule/nest.py), in any order that it allows.  The sum over k is
+The loops are those of a nest (ir/schedule/nests/nest.py), in any order that it allows.  The sum over k is
 one chain of fused multiply-adds in each leaf of 512, and leaves join as a tree, as core/folds.py has
 it.  Stages that follow the contraction are computed row by row on the finished block.
 """
@@ -19,10 +19,10 @@ from tessera.core.dims import Size, larger, smaller, substitute, symbols
 from tessera.core.folds import LANES, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.blocks import has_room
 from tessera.ir.schedule.factors import factors, lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.blocks import has_room
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
 from tessera.ir.tile.cpu.gemm.chains import Chains
 from tessera.ir.tile.cpu.gemm.narrow import WordParts, parts_of
 from tessera.ir.tile.cpu.gemm.nest_cursor import (

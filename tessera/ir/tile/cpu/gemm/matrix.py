@@ -5,7 +5,7 @@
         for k by 64: acc = dot_words(a[m:m+32, k:k+64], b[k:k+64, n:n+32], acc)
 
 Rows and columns past the end are computed and dropped; past the last k the words are zeros.  The loops are
-those of a nest (ir/schedule/matrix.py); batches, instances and the stages that follow are those of any
+those of a nest (ir/schedule/nests/matrix.py); batches, instances and the stages that follow are those of any
 contraction.
 """
 
@@ -20,8 +20,8 @@ from tessera.core.folds import LANES, WHOLE
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import lies_along, read_of
 from tessera.ir.schedule.ir import Axis, Read, reads
-from tessera.ir.schedule.matrix import SIDE, grain, kinds
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.matrix import SIDE, grain, kinds
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.ir.tile.cpu.gemm import prefetch
 from tessera.ir.tile.cpu.gemm.contraction import Contraction
 from tessera.ir.tile.cpu.gemm.narrow import WordParts

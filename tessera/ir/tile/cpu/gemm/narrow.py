@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tessera.core.dtype import DType
 from tessera.ir.schedule.ir import Axis, Cast, Term, reads
-from tessera.ir.schedule.nest import Nest
+from tessera.ir.schedule.nests.nest import Nest
 from tessera.ir.tile.ir import Builder, Memory, Tile
 
 _BYTES = ("i4", "i8")

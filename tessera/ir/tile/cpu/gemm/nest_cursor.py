@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tessera.core.dims import Size
 from tessera.core.folds import LANES, LEAF, WHOLE
 from tessera.ir.schedule.ir import LAW
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
 from tessera.ir.tile.ir import Memory
 
 _FEW, _SHORT = 2, 128  # panels that read a packed factor, and k of it

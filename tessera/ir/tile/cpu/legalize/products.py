@@ -2,8 +2,8 @@
 
     acc + a b   ->   for n by 64: for m by 6: s = acc[m, n]; for k: s = fma(a[m, k], b[k, n], s)
 
-The block of sums is what the registers hold (ir/schedule/blocks.py), as in contractions.  Where the right
-factor lies along k, and the left one is there before the loop, the sums are vectors along m: then
+The block of sums is what the registers hold (ir/schedule/nests/blocks.py), as in contractions.  Where the
+right factor lies along k, and the left one is there before the loop, the sums are vectors along m: then
 nothing is turned inside the loop, and what follows folds rows without looking into vectors.
 """
 
@@ -15,7 +15,7 @@ from tessera.core.dims import Size
 from tessera.core.dtype import DType
 from tessera.core.folds import LANES
 from tessera.core.processor import Registers
-from tessera.ir.schedule.blocks import block
+from tessera.ir.schedule.nests.blocks import block
 from tessera.ir.tile.cpu.legalize.folds import Folds
 from tessera.ir.tile.cpu.legalize.large import size_of
 from tessera.ir.tile.cpu.legalize.subtiles import Axes, Box, Part, memory_of

@@ -1,6 +1,6 @@
 """Legality: whether a kernel can be computed by a nest.
 
-A nest is checked by itself when it is made (ir/schedule/nest.py); what depends on the kernel is checked
+A nest is checked by itself when it is made (ir/schedule/nests/nest.py); what depends on the kernel is checked
 here: the axes that it has, and which of them instances may share.
 """
 
@@ -11,8 +11,8 @@ from typing import NoReturn
 from tessera.core.errors import ScheduleError
 from tessera.core.folds import LANES, LEAF
 from tessera.ir.schedule.ir import ANY, Kernel
-from tessera.ir.schedule.matrix import REGISTERS, SIDE, grain, is_matrix, reads_rows
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.matrix import REGISTERS, SIDE, grain, is_matrix, reads_rows
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import (
     by_pass,
     folds_chains,

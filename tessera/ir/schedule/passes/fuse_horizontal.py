@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tessera.core.dims import Size
-from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.ir import Kernel, Program, Stage, Step, reads
+from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.sweeps import folds_chains
 
 _MOST_STAGES = 12

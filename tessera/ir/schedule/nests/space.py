@@ -8,11 +8,11 @@ from itertools import product
 from tessera.core.dims import Size
 from tessera.core.errors import ScheduleError
 from tessera.core.folds import LANES, LEAF
-from tessera.ir.schedule.choose import default_nest
 from tessera.ir.schedule.ir import Kernel
-from tessera.ir.schedule.legality import axes_of, is_legal, row_axes
-from tessera.ir.schedule.matrix import matrix_nests
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.choose import default_nest
+from tessera.ir.schedule.nests.legality import axes_of, is_legal, row_axes
+from tessera.ir.schedule.nests.matrix import matrix_nests
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import folds_chains, folds_lanes, has_columns_alone
 
 _BLOCKS = ((6, 64), (8, 48), (4, 64), (12, 32), (4, 32), (1, 64))  # of registers

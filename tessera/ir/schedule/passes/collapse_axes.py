@@ -13,8 +13,8 @@ import re
 from dataclasses import replace
 
 from tessera.core.dims import Size
-from tessera.ir.schedule.fuse_contractions import readings
 from tessera.ir.schedule.ir import Axis, Kernel, Program, Read, Stage, reads
+from tessera.ir.schedule.passes.fuse_contractions import readings
 
 
 def collapse_axes(p: Program) -> Program:

@@ -20,7 +20,7 @@ from tessera.core.matrix_units import matrix_units
 from tessera.core.processor import expected_threads, near_bytes
 from tessera.ir.schedule.factors import axes_of, factors, lies_along
 from tessera.ir.schedule.ir import ANY, Cast, Kernel, Read
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
 
 SIDE = 16  # rows, columns and words of a register
 REGISTERS = 8

@@ -21,11 +21,11 @@ from tessera.core.dims import Size, product
 from tessera.core.dtype import f32
 from tessera.core.folds import LANES, LEAF
 from tessera.core.processor import expected_threads, first_bytes, near_bytes
-from tessera.ir.schedule.blocks import block, has_room
 from tessera.ir.schedule.factors import factors, lies_along
 from tessera.ir.schedule.ir import LAW, Kernel, Read, Stage
-from tessera.ir.schedule.matrix import matrix_nest
-from tessera.ir.schedule.nest import Nest, NestLoop
+from tessera.ir.schedule.nests.blocks import block, has_room
+from tessera.ir.schedule.nests.matrix import matrix_nest
+from tessera.ir.schedule.nests.nest import Nest, NestLoop
 from tessera.ir.schedule.sweeps import (
     by_pass,
     folds_chains,

@@ -14,9 +14,9 @@ from dataclasses import replace
 from tessera.core.dims import Dim
 from tessera.core.primitives import PRIMITIVES
 from tessera.core.types import TensorType
-from tessera.ir.schedule.fuse_contractions import outputs_of, readings
 from tessera.ir.schedule.ir import Kernel, Position, Primitive, Program, Read, Stage, Step, walk
 from tessera.ir.schedule.ir import reads as reads_of
+from tessera.ir.schedule.passes.fuse_contractions import outputs_of, readings
 
 _LEAD = 2  # axes of a batch and of channels, along which an operand of an epilogue may be a line
 

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.core.errors import ScheduleError
-from tessera.ir.schedule.choose import default_nest, tiled
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program, Step
-from tessera.ir.schedule.legality import check_nest
-from tessera.ir.schedule.nest import Nest, parse_nest, widen
+from tessera.ir.schedule.nests.choose import default_nest, tiled
+from tessera.ir.schedule.nests.legality import check_nest
+from tessera.ir.schedule.nests.nest import Nest, parse_nest, widen
 
 Settings = dict[str, Any]
 

@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import replace
 
 from tessera.core.filters import POINTWISE, TRANSFORMS, FilterPart, fits
-from tessera.ir.schedule.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.ir import Primitive, Program, Step
+from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of
 
 
 def fuse_fft(p: Program) -> Program:
