@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -24,7 +24,15 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import MemoryPlan, StepAccess, View, numbered, plan_memory, size_of
+from tessera.ir.schedule.memory import (
+    MemoryPlan,
+    StepAccess,
+    Storage,
+    View,
+    numbered,
+    plan_memory,
+    size_of,
+)
 from tessera.runtime import memory
 from tessera.runtime.call import Direct
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
@@ -183,9 +191,32 @@ class Prepared(Slots):
 
     # Segments
 
-    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
+    @property
+    def segments(self) -> Sequence[Series | Copied | Hosted | Dropped]:
+        """What a run does, one after another."""
+        return self._segments
+
+    def where(self, name: str) -> tuple[int, int, tuple[int, ...]]:
+        """The cell of a buffer, and its offset and strides in bytes there."""
+        return *self._place(name), self._layout(name)[1]
+
+    def storage_of(self, name: str) -> Storage:
+        """The piece of memory that a buffer lies in."""
+        return self.plan.place[self._root(name)]
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are before the arena's, which is the last one."""
+        return self._arena_cell
+
+    @property
+    def room(self) -> int:
+        """Bytes of the arena."""
+        return self._room
+
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | Copied | Hosted | Dropped]:
         """Runs of kernels, and host functions between them."""
-        out: list[Series | HostAction] = []
+        out: list[Series | Copied | Hosted | Dropped] = []
         calls: list[tuple[StepAccess, Task]] = []
 
         left = [s for s in self.plan.storages if s.kind == "host"]
@@ -195,7 +226,7 @@ class Prepared(Slots):
             dead = [s for s in left if s.last <= step]
             left[:] = [s for s in left if s.last > step]
             if dead:
-                out.append(_dropping([self._places[s.buffers[0]][0] for s in dead]))
+                out.append(Dropped([self._places[s.buffers[0]][0] for s in dead]))
 
         def flush(step: int) -> None:
             if calls:
@@ -211,7 +242,11 @@ class Prepared(Slots):
                     calls.append((access, (what, [self._place(n) for n in names])))
                 continue
             flush(i - 1)
-            out.append(self._copy(access.writes[0]) if what is None else self._hosted(access, what))
+            out.append(
+                Copied(self, access.writes[0])
+                if what is None
+                else Hosted(access, what, self._hosted(access, what))
+            )
             drop(i)
         flush(len(steps) - 1)
         return out
@@ -249,14 +284,6 @@ class Prepared(Slots):
         if cell < len(self.image.inputs):
             return -1, 0, 1
         return cell, begin, begin + size_of(self.types[root])
-
-    def _copy(self, name: str) -> HostAction:
-        source, target = self._reader(name, self.copies[name]), self._reader(name)
-
-        def copy(cells: Cells) -> None:
-            np.copyto(target(cells), source(cells))
-
-        return copy
 
     def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
         readers = [self._reader(n) for n in access.reads]
@@ -373,12 +400,37 @@ def _meet(some: Sequence[Extent], others: Sequence[Extent]) -> bool:
     return any(c == d and b < f and e < a for c, b, a in some for d, e, f in others)
 
 
-def _dropping(cells_dead: Sequence[int]) -> HostAction:
-    def drop(cells: Cells) -> None:
-        for c in cells_dead:
-            cells[c] = None
+class Copied:
+    """A view that is copied, because a kernel reads it."""
 
-    return drop
+    def __init__(self, program: Prepared, name: str):
+        self.name = name
+        self.source = program._reader(name, program.copies[name])
+        self.target = program._reader(name)
+
+    def __call__(self, cells: Cells) -> None:
+        np.copyto(self.target(cells), self.source(cells))
+
+
+class Hosted(NamedTuple):
+    """A step that Python runs: what it does with memory, what it calls, and how."""
+
+    access: StepAccess
+    run: Callable[..., Any]
+    action: HostAction
+
+    def __call__(self, cells: Cells) -> None:  # type: ignore[override]
+        self.action(cells)
+
+
+class Dropped(NamedTuple):
+    """Arrays that nothing reads any more."""
+
+    dead: Sequence[int]
+
+    def __call__(self, cells: Cells) -> None:  # type: ignore[override]
+        for c in self.dead:
+            cells[c] = None
 
 
 __all__ = ["MemoryPlan", "Prepared", "TensorType"]
