@@ -29,7 +29,7 @@ declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 ; permuted, where each gets its value from, room for them, how many; steps, whether the last row comes first;
 ; what all loops of a call share.
 %loop = type { ptr, i64, %list, ptr, i64, %list, ptr, ptr, ptr, i64, i64, i64, ptr }
-; Steps until Python is asked, which says how many more there may be, or -1 to stop.
+; Steps until Python is asked, which says how many more there may be, or 0 to stop.
 %control = type { i64, ptr }
 
 ; Copy a box of so many axes.
@@ -287,7 +287,7 @@ turn:
 python:
   %granted = call i64 %tick()
   store i64 %granted, ptr %control
-  %refused = icmp slt i64 %granted, 0
+  %refused = icmp sle i64 %granted, 0
   br i1 %refused, label %stop, label %go_on
 go_on:
   br label %next

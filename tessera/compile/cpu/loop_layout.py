@@ -34,7 +34,7 @@ ENDLESS = 1 << 62  # steps of a loop that its test ends
 
 
 class NotNativeError(Exception):
-    """A step needs Python."""
+    """A step needs Python: which, the message says."""
 
 
 class Ref(NamedTuple):
@@ -127,7 +127,7 @@ class Words:
     def constant(self, x: Array) -> int:
         """The address of an array that stays where it is."""
         if not (x.flags.c_contiguous and x.flags.aligned):
-            raise NotNativeError
+            raise NotNativeError("a captured array that is not in order")
         self.kept.append(x)
         return address(x)
 
@@ -233,7 +233,7 @@ class ProgramFrame(Frame):
                 return self.kernel(inner, reads, writes)
             case Branches():
                 return self.choice(inner, reads, writes)
-        raise NotNativeError
+        raise NotNativeError(s.access.name)
 
     def loop(
         self, inner: LoopWords, steps: Steps, reads: Sequence[str], writes: Sequence[str]

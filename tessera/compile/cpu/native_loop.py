@@ -9,7 +9,7 @@ does a loop that somebody observes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
 from typing import Any
 
@@ -111,29 +111,44 @@ class _State:
         self.words = w.finished()
         base = int(self.words.ctypes.data)
         self.record, self.control = base + 8 * laid.record, w.control
-        self.tick = CFUNCTYPE(c_int64)(self.look)
-        self.words[self.control + 1] = cast(self.tick, c_void_p).value
         self.error: BaseException | None = None
+        self.granted, self.since = 1, 0.0
+        self.listen()
+
+    def listen(self) -> None:
+        """Have the loop ask `looks` from time to time."""
+        self.asked = self.looks()
+        next(self.asked)
+        self.tick = CFUNCTYPE(c_int64)(self.asked.__next__)
+        self.words[self.control + 1] = cast(self.tick, c_void_p).value
 
     def run(self, length: int) -> None:
         """Do the steps; what a signal handler raises is raised here."""
+        if self.asked.gi_frame is None:
+            self.listen()
         self.words[self.control] = self.granted = 1
         self.error, self.since = None, time.perf_counter()
-        pool().run_steps(self.record, self.series, 0, length)
-        if self.error is not None:
-            raise self.error
+        if pool().run_steps(self.record, self.series, 0, length) < 0:
+            raise self.error or KeyboardInterrupt
 
-    def look(self) -> int:
-        """How many steps there may be until the next look; signal handlers run in here."""
-        try:
-            now = time.perf_counter()
-            enough = self.granted * _PATIENCE / max(now - self.since, 1e-9)
-            self.granted = max(1, int(min(self.granted * _GROWTH, enough)))
-            self.since = now
-        except BaseException as e:
-            self.error = e
-            return -1
-        return self.granted
+    def looks(self) -> Generator[int, None, None]:
+        """How many steps there may be until the next look; 0: no more.
+
+        A generator that goes on runs signal handlers where it stands, inside of `try`; a function runs them
+        before its first statement, and what they raise would be lost.
+        """
+        while True:
+            try:
+                while True:
+                    yield self.granted
+                    now = time.perf_counter()
+                    enough = self.granted * _PATIENCE / max(now - self.since, 1e-9)
+                    self.granted = max(1, int(min(self.granted * _GROWTH, enough)))
+                    self.since = now
+            except GeneratorExit:
+                return
+            except BaseException as e:
+                self.error, self.granted = e, 0
 
 
 class NativeKernelLoop:
