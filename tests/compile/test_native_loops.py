@@ -139,7 +139,9 @@ def test_random_bodies(seed: int, native_runs: list[int]) -> None:
 
 def test_what_is_handed_on_moves_without_copies(native_runs: list[int]) -> None:
     def rotate(a: Any, b: Any, c: Any) -> Any:
-        return op.scan(lambda s, _: ((s[1], s[2], op.sin(s[0]) * 0.5), s[0]), (a, b, c), None, length=7)
+        return op.scan(
+            lambda s, _: ((s[1], s[2], op.sin(s[0]) * 0.5), s[0]), (a, b, c), None, length=7
+        )
 
     agree(rotate, *(np.full((3, 40), i, np.float32) for i in range(3)))
     agree(lambda a, b: op.scan(lambda s, _: ((s[0], s[0]), None), (a, b), None, length=3)[0],
@@ -179,7 +181,9 @@ def test_while_loops_and_kernels_in_them(native_runs: list[int]) -> None:
 
     def powers(a: Any) -> Any:
         return op.while_loop(
-            lambda s: s[2] > 1e-6, lambda s: _power(a, s), (op.ones((70,)), op.zeros(()), op.ones(()))
+            lambda s: s[2] > 1e-6,
+            lambda s: _power(a, s),
+            (op.ones((70,)), op.zeros(()), op.ones(())),
         )[1]
 
     agree(powers, np.random.default_rng(1).random((70, 70)).astype(np.float32))
@@ -195,7 +199,9 @@ def _power(a: Any, s: Any) -> Any:
 @pytest.mark.parametrize("length", [0, 1, 2])
 def test_few_steps_and_no_elements(length: int, native_runs: list[int]) -> None:
     def f(x: Any, e: Any) -> Any:
-        return op.scan(lambda s, _: ((s[0] * 2, s[1] + 1), (s[0], s[1])), (x, e), None, length=length)
+        return op.scan(
+            lambda s, _: ((s[0] * 2, s[1] + 1), (s[0], s[1])), (x, e), None, length=length
+        )
 
     agree(f, np.ones((70,), np.float32), np.ones((0, 3), np.float32))
     assert native_runs
@@ -266,7 +272,9 @@ def test_an_endless_loop_is_interrupted(native_runs: list[int]) -> None:
     assert native_runs
     assert time.monotonic() - begun < 30
     g = ts.jit(lambda x: op.scan(lambda s, _: (s + 1, None), x, None, length=3)[0])
-    np.testing.assert_array_equal(np.asarray(g(np.zeros(100, np.float32))), np.full(100, 3, np.float32))
+    np.testing.assert_array_equal(
+        np.asarray(g(np.zeros(100, np.float32))), np.full(100, 3, np.float32)
+    )
 
 
 def test_a_body_that_calls_the_host_runs_step_by_step(native_runs: list[int]) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -192,7 +193,7 @@ class Prepared(Slots):
     # Segments
 
     @property
-    def segments(self) -> Sequence[Series | Copied | Hosted | Dropped]:
+    def segments(self) -> Sequence[Series | HostAction]:
         """What a run does, one after another."""
         return self._segments
 
@@ -214,9 +215,9 @@ class Prepared(Slots):
         """Bytes of the arena."""
         return self._room
 
-    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | Copied | Hosted | Dropped]:
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
         """Runs of kernels, and host functions between them."""
-        out: list[Series | Copied | Hosted | Dropped] = []
+        out: list[Series | HostAction] = []
         calls: list[tuple[StepAccess, Task]] = []
 
         left = [s for s in self.plan.storages if s.kind == "host"]
@@ -242,11 +243,7 @@ class Prepared(Slots):
                     calls.append((access, (what, [self._place(n) for n in names])))
                 continue
             flush(i - 1)
-            out.append(
-                Copied(self, access.writes[0])
-                if what is None
-                else Hosted(access, what, self._hosted(access, what))
-            )
+            out.append(self._copy(access.writes[0]) if what is None else self._hosted(access, what))
             drop(i)
         flush(len(steps) - 1)
         return out
@@ -285,6 +282,9 @@ class Prepared(Slots):
             return -1, 0, 1
         return cell, begin, begin + size_of(self.types[root])
 
+    def _copy(self, name: str) -> HostAction:
+        return Copied(self, name)
+
     def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
         readers = [self._reader(n) for n in access.reads]
         cells_made = [self._places[n][0] for n in access.writes]
@@ -302,7 +302,7 @@ class Prepared(Slots):
                     y = y.copy()  # its memory will be used again
                 cells[cell] = interp.contiguous(y) if in_order else y
 
-        return action
+        return Hosted(access, run, action)
 
     # Running
 
@@ -412,23 +412,25 @@ class Copied:
         np.copyto(self.target(cells), self.source(cells))
 
 
-class Hosted(NamedTuple):
+@dataclass(frozen=True)
+class Hosted:
     """A step that Python runs: what it does with memory, what it calls, and how."""
 
     access: StepAccess
     run: Callable[..., Any]
     action: HostAction
 
-    def __call__(self, cells: Cells) -> None:  # type: ignore[override]
+    def __call__(self, cells: Cells) -> None:
         self.action(cells)
 
 
-class Dropped(NamedTuple):
+@dataclass(frozen=True)
+class Dropped:
     """Arrays that nothing reads any more."""
 
     dead: Sequence[int]
 
-    def __call__(self, cells: Cells) -> None:  # type: ignore[override]
+    def __call__(self, cells: Cells) -> None:
         for c in self.dead:
             cells[c] = None
 

@@ -297,8 +297,8 @@ class MachineExecutable(Executable):
         if n.regions:
             regions = tuple(_CompiledRegion(self._regions[r], sizes) for r in n.regions)
             assert n.op.numpy is not None, n
-            run = partial(n.op.numpy, regions=regions, **params)
-            return self._without_python(s, params, types, regions, run)
+            steps = partial(n.op.numpy, regions=regions, **params)
+            return self._without_python(s, params, types, regions, steps)
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
         # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
         symbolic = not all(v.type.static for v in (*n.operands, *n.results))
@@ -321,7 +321,7 @@ class MachineExecutable(Executable):
         regions: Sequence[_CompiledRegion],
         run: Callable[..., Any],
     ) -> tuple[Callable[..., Any], int]:
-        """What runs regions, and the bytes that it needs: steps without Python between them if that can be."""
+        """What runs regions, and the bytes that it needs: without Python between steps if that can be."""
         most = max(r.bytes for r in regions)
         control = s.node.op.control if FAST else None
         if control == "branch":
@@ -346,7 +346,9 @@ class MachineExecutable(Executable):
         self, n: Node, params: dict[str, Any], results: Sequence[TensorType]
     ) -> tuple[Callable[..., Any], int]:
         """What runs a loop that is one kernel, and the bytes that it needs beside its results."""
-        kernel, captured = self._loops[n], [v.storage for r in n.regions for v in r.captured]
+        kernel = self._loops[n]
+        held = (v.storage for r in n.regions for v in r.captured)
+        captured = [x for x in held if x is not None]
         if n.op.control == "scan":
             scan = Scan(kernel, captured, params, results)
             own = KernelSteps(kernel, captured, params["carry"], params["length"])

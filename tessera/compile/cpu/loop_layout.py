@@ -5,10 +5,10 @@
     items  series of the kernels of the body; copy of h to the row of ys
     slots  0 <- 1, 1 <- 0
 
-A program of the body becomes a frame: a word for each of its cells, in the place where an array object has the
-address of its data, so that the kernels of prepared programs run as they are.  What a loop carries lies in
-slots.  A result of the body is written to a spare slot, or to its row of what the loop stacks; a carry that the
-body hands on, or has written over, keeps its memory.  Then the slots are permuted.
+A program of the body becomes a frame: a word for each of its cells, in the place where an array object has
+the address of its data, so that the kernels of prepared programs run as they are.  What a loop carries lies
+in slots.  A result of the body is written to a spare slot, or to its row of what the loop stacks; a carry
+that the body hands on, or has written over, keeps its memory.  Then the slots are permuted.
 """
 
 from __future__ import annotations
@@ -216,10 +216,10 @@ class ProgramFrame(Frame):
                     cell, offset, _ = self.program.where(view.base)
                     source = Place(self.variable(cell), offset + view.offset, view.strides)
                     out += copy(self.w, self.program.types[s.name], source, self.place(s.name))
-                case Dropped():
-                    pass
                 case Hosted():
                     out += self.hosted(s)
+                case _:
+                    assert isinstance(s, Dropped), s
         return out
 
     def hosted(self, s: Hosted) -> list[Item]:
@@ -285,9 +285,7 @@ class ProgramFrame(Frame):
         table = self.w.rows(moves)
         return MOVES, Ref(self.w.add(table, len(moves))), 0
 
-    def kernel(
-        self, steps: KernelSteps, reads: Sequence[str], writes: Sequence[str]
-    ) -> list[Item]:
+    def kernel(self, steps: KernelSteps, reads: Sequence[str], writes: Sequence[str]) -> list[Item]:
         """A loop that is one kernel: one launch, or launches until it does not go on."""
         w, n = self.w, steps.carry
         scan = steps.length is not None
@@ -330,9 +328,7 @@ class ProgramFrame(Frame):
         items.append((LOOP, Ref(record), 0))
         return items + self.emptied(slots[:n], writes)
 
-    def choice(
-        self, branches: Branches, reads: Sequence[str], writes: Sequence[str]
-    ) -> list[Item]:
+    def choice(self, branches: Branches, reads: Sequence[str], writes: Sequence[str]) -> list[Item]:
         pred, *rest = reads
         lists: list[int | Ref] = []
         for region in branches.regions:
@@ -375,7 +371,13 @@ def copy(w: Words, t: Any, source: Place, target: Place) -> list[Item]:
     while dims and dims[-1][1] == dims[-1][2] == together:
         together *= dims.pop()[0]
     record = w.add(
-        source.variable, source.offset, target.variable, target.offset, together, w.rows(dims), len(dims)
+        source.variable,
+        source.offset,
+        target.variable,
+        target.offset,
+        together,
+        w.rows(dims),
+        len(dims),
     )
     return [(COPY, Ref(record), 0)]
 
@@ -387,7 +389,9 @@ def lay_out(w: Words, loop: Steps) -> LoopWords:
     frame = ProgramFrame(w, loop.body)
     sizes = [size_of(body.types[x]) for x in body.image.inputs[:n]]
     kept, sources, spare = set[int](), list[int](), list[int]()
-    bound: list[tuple[int, int | None, str]] = []  # slot, the cell that it is, or what is copied to it
+    bound: list[
+        tuple[int, int | None, str]
+    ] = []  # slot, the cell that it is, or what is copied to it
     for name in names[:n]:
         cell = frame.whole(name)
         if cell is not None and cell < n and cell not in kept:
@@ -467,4 +471,3 @@ def placed(sizes: Sequence[int]) -> tuple[Array, int]:
     lined = [-(-s // LINE) * LINE for s in sizes]
     ends = np.cumsum([0, *lined])
     return ends[:-1], int(ends[-1])
-

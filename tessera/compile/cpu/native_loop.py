@@ -1,17 +1,18 @@
 """Loops whose steps run without Python between them.
 
 A step of a scan or of a while_loop is a program.  Where all that it does is kernels, copies, and loops and
-choices of such programs, the whole loop is one call of machine code (runtime/steps_ir.py); from time to time it
-asks Python whether to go on, so that signals are seen.  A body that calls the host runs step by step, and so
-does a loop that somebody observes.
+choices of such programs, the whole loop is one call of machine code (runtime/steps_ir.py).  From time to time
+it asks Python whether to go on, so that signals are seen.  A body that calls the host runs step by step, and
+so does a loop that somebody observes.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Generator, Sequence
 from ctypes import CFUNCTYPE, c_int64, c_void_p, cast
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class _State:
         self.words = w.finished()
         base = int(self.words.ctypes.data)
         self.record, self.control = base + 8 * laid.record, w.control
-        self.error: BaseException | None = None
+        self.error: BaseException | None = None  # of a signal handler
         self.granted, self.since = 1, 0.0
         self.listen()
 
@@ -124,12 +125,16 @@ class _State:
 
     def run(self, length: int) -> None:
         """Do the steps; what a signal handler raises is raised here."""
-        if self.asked.gi_frame is None:
+        if inspect.getgeneratorstate(self.asked) == inspect.GEN_CLOSED:
             self.listen()
         self.words[self.control] = self.granted = 1
         self.error, self.since = None, time.perf_counter()
         if pool().run_steps(self.record, self.series, 0, length) < 0:
-            raise self.error or KeyboardInterrupt
+            self.stop()
+
+    def stop(self) -> NoReturn:
+        """Raise what a signal handler has raised."""
+        raise KeyboardInterrupt if self.error is None else self.error
 
     def looks(self) -> Generator[int, None, None]:
         """How many steps there may be until the next look; 0: no more.
@@ -194,5 +199,5 @@ def _shown(x: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """The memory of a slot as what it holds."""
     if x.shape == shape and x.dtype == dtype:
         return x
-    return x.reshape(-1).view(dtype).reshape(shape)
-
+    made: Array = x.reshape(-1).view(dtype).reshape(shape)
+    return made

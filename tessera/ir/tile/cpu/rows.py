@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import (
@@ -27,21 +26,19 @@ from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF, LEVELS, WHOLE
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.index import Wrap, wrap_of
+from tessera.ir.schedule.index import Wrap
 from tessera.ir.schedule.ir import ANY, Stage, reads
 from tessera.ir.schedule.nests.choose import default_nest
 from tessera.ir.schedule.nests.nest import NestLoop
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.cpu.positions import ColumnLine, counts_along, moves_by_one
+from tessera.ir.tile.cpu.wraps import Stretch, cut_at_ends, side_of, wrap_along
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
 _ABREAST = 4 * LANES  # columns that are folded at once
 _LINES = 16  # rows of a strip
-_MOST_ENDS = 6  # places where reads go around an end, for which a loop over columns is cut: each is a loop more
 _CHEAP = 8  # scalar ops of a pass that waits for memory rather than for arithmetic
-
-Stretch = tuple[int, int | None]  # the first column, and the one after the last; None: to the end
 
 
 def is_cheap(stages: Sequence[Stage]) -> bool:
@@ -440,9 +437,9 @@ class Rows:
         memory = self.memory[r.source]
         if r.source in self.stages:  # a column of this row, kept from an earlier pass
             return self.b.load(memory, (self.at,), (self.width,), masked=(0,) if self.tail else ())
-        wrap = None if column is None else self.wrap(r, column)
+        wrap = None if column is None else wrap_along(r, self.axis_of(column))
         if wrap is not None:
-            return self.wrapped(memory, r.index, *wrap)
+            return self.wrapped(r, *wrap)
         picked, along = self.places(r, memory, column)
         at = [0 if i in picked else self.place(x, column) for i, x in enumerate(r.index)]
         extent = [self.width if i in along else 1 for i in range(len(at))]
@@ -453,52 +450,37 @@ class Rows:
             return self.b.reshape(self.b.load(memory, at, extent, axes=()), (1,))
         return self.b.load(memory, at, extent, axes=along, masked=masked)
 
-    def wrap(self, r: schedule.Read, column: str) -> tuple[int, Wrap] | None:
-        """The axis of a read that goes around an end as the columns go on, if it is the only one that moves."""
-        if any(isinstance(x, schedule.Term) for x in r.index):
-            return None
-        moving = [i for i, x in enumerate(r.index) if column in symbols(x)]
-        if len(moving) != 1:
-            return None
-        found = wrap_of(r.index[moving[0]], {column: self.size_of(column)})
-        return None if found is None else (moving[0], found)
-
     def stretches(self, stages: Sequence[Stage], start: Size, width: int) -> list[Stretch]:
-        """The columns cut where a read goes around an end: in most parts whole chunks lie on one side of it."""
+        """The columns cut where reads go around an end; all of them together if none does."""
         if split_terms(start, width)[1] != 0:
             return [(0, None)]
-        wraps = [self.wrap(r, self.columns(s)[0].name) for s in stages for r in reads(s.term)]
-        ends = {w[1].size - w[1].before for w in wraps if w is not None}
-        sizes = (*ends, self.columns(stages[0])[0].size)
-        if not ends or len(ends) > _MOST_ENDS or not all(isinstance(e, int) for e in sizes):
-            return [(0, None)]
-        cuts = {c for e in ends for c in (e // width * width, -(-e // width) * width)}
-        size = sizes[-1]
-        inner = sorted(c for c in cuts if 0 < c < size // width * width)
-        return list(zip([0, *inner], [*inner, None], strict=True))
+        size = self.columns(stages[0])[0].size
+        found = [wrap_along(r, self.columns(s)[0]) for s in stages for r in reads(s.term)]
+        return cut_at_ends([w for _, w in filter(None, found)], size, width)
 
-    def wrapped(self, memory: Memory, index: Sequence[Any], axis: int, wrap: Wrap) -> Tile:
+    def wrapped(self, r: schedule.Read, axis: int, wrap: Wrap) -> Tile:
         """A chunk of an axis that goes around an end; one that may lie at both is chosen by place."""
-        at = [0 if i == axis else self.place(x, None) for i, x in enumerate(index)]
+        memory = self.memory[r.source]
+        at = [0 if i == axis else self.place(x, None) for i, x in enumerate(r.index)]
         extent = [self.width if i == axis else 1 for i in range(len(at))]
-        first = self.at + self.place(wrap.before, None)
-        low, high = self.stretch
-        end = wrap.size - wrap.before
-        if isinstance(end, int) and ((high is not None and high <= end) or low >= end):
-            at[axis] = first + wrap.after - (wrap.size if low >= end else 0)
-            return self.b.load(memory, at, extent, axes=[axis], masked=[axis] if self.tail else [])
+        before, size, after = (self.place(x, None) for x in wrap[1:])
+        first = self.at + before
+        side = side_of(wrap, self.stretch)
+        if side is not None and not self.tail:
+            at[axis] = first + after - (size if side else 0)
+            return self.b.load(memory, at, extent, axes=[axis])
         parts = []
-        for begin in (first, first - self.place(wrap.size, None)):
-            at[axis] = begin + self.place(wrap.after, None)
+        for begin in (first, first - size):
+            at[axis] = begin + after
             parts.append(self.b.load(memory, at, extent, axes=[axis], masked=[axis]))
         place = self.b.index(first, (self.width,), 0)
-        near = self.b.apply("lt", place, self.b.index(self.place(wrap.size, None), (1,)))
+        near = self.b.apply("lt", place, self.b.index(size, (1,)))
         return self.b.apply("where", near, *parts)
 
-    def size_of(self, column: str) -> Size:
-        """How many columns of a name there are."""
+    def axis_of(self, column: str) -> schedule.Axis:
+        """The axis that columns of a name go along."""
         axes = (a for s in self.k.stages for a in (*s.axes, *s.reduced))
-        return next(a.size for a in axes if a.name == column)
+        return next(a for a in axes if a.name == column)
 
     def places(
         self, r: schedule.Read, memory: Memory, column: str | None
