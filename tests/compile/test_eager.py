@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import tessera as ts
 from tessera import op
@@ -108,13 +108,13 @@ def test_one_build_for_all_sizes_has_the_bits_of_each(name: str, dtype: DType) -
             assert_same_bits(a, b)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(programs())
 def test_random_programs_run_alike_op_by_op_and_compiled(p: Program) -> None:
     assert same_bits(execute(p.graph, p.inputs), compile_graph(p.graph, "cpu").run(p.inputs))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(programs(steps_class=LoopSteps))
 def test_random_loop_nests_run_alike_op_by_op_and_compiled(p: Program) -> None:
     assert same_bits(execute(p.graph, p.inputs), compile_graph(p.graph, "cpu").run(p.inputs))
@@ -266,6 +266,7 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name == "llvmlite" else find(name, *a)
 import numpy as np, tessera as ts
+from tests.support.breadth import examples
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     x = ts.tensor(np.ones(3, np.float32))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "records" / "mutations.json"
 
@@ -111,6 +112,18 @@ BREADTH: dict[str, int] = {
     "transform/test_vmap_bits.py::test_gradients_of_other_products": 2,
     "transform/test_vmap_bits.py::test_other_products": 2,
 }  # fmt: skip
+
+
+WIDE = 300  # examples of a property in `make test-deep`
+
+
+def examples(n: int) -> settings:
+    """So many examples of a property in `make test-deep`; a sixth, or as many as usual, in `make test`.
+
+    Properties that caught a seeded fault state their number as settings(max_examples=...).
+    """
+    usual = settings.default.max_examples
+    return settings(max_examples=n if usual >= WIDE else max(n // 6, usual))
 
 
 def spare(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
