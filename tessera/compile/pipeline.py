@@ -22,6 +22,7 @@ from tessera.transform.policies import legalize_policies
 from tessera.transform.refuse_moves import refuse_moves_on_cpu, refuse_moves_on_gpu
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink_on_cpu, sink_on_gpu
+from tessera.transform.split_complex import split_complex
 from tessera.transform.write_in_place import write_in_place
 
 SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
@@ -46,6 +47,9 @@ CPU: tuple[Pass, ...] = (
     Pass(GRAPH, "write_in_place", write_in_place,
          "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),
     Pass(GRAPH, "decompose", decompose_on_cpu, "replace ops that are defined by other ops by those"),
+    # After decompose, which leaves ops that have formulas.
+    Pass(GRAPH, "split_complex", split_complex,
+         "compute complex tensors as pairs of real ones, but where transforms and factorisations have them"),
     # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one
     # fixpoint.
     Pass(GRAPH, "sink", sink_on_cpu,
