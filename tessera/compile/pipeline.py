@@ -15,6 +15,7 @@ from functools import partial
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Pass, has_roles, is_fast
 from tessera.core.deferred import Deferred
 from tessera.transform.decompose import decompose_on_cpu
+from tessera.transform.factor_small import factor_small
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
 from tessera.transform.make_moves import make_moves
@@ -43,6 +44,9 @@ CPU: tuple[Pass, ...] = (
     Pass(GRAPH, "refuse_moves", refuse_moves_on_cpu, "warn of moves to the host, where everything is"),
     # Before decompose, which recognises primitives: these have no policies.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Before decompose: what solves has ops of others in it.
+    Pass(GRAPH, "factor_small", factor_small,
+         "factor matrices of a few rows, and solve with them, by kernels in place of LAPACK"),
     # Before decompose, which would make them choices at every place of a tensor.
     Pass(GRAPH, "write_in_place", write_in_place,
          "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),

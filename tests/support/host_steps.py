@@ -52,7 +52,9 @@ def _hosted(p: Program) -> Iterator[str]:
 
 
 def _is_free(s: HostCall) -> bool:
-    """A view, a barrier, or a tensor of constants, which is made once."""
+    """A view, a barrier, a tensor of constants, which is made once, or nothing to do."""
+    if any(0 in v.shape for v in (*s.node.operands, *s.node.results)):
+        return True
     return s.node.op.view is not None or s.node.op.call == "barrier" or bool(s.node.op.makes)
 
 

@@ -98,6 +98,7 @@ class Op:
     view: Callable[[Index, Types, Params], Index] | None = None
     pick: Callable[[Index, Types, Params], Index] | None = None  # an index may be an Element
     decompose: Callable[..., Any] | None = None  # (*operands, **params) -> result(s)
+    small: Callable[..., Any] | None = None  # (*operands, **params) -> result(s), of small matrices
     call: str | None = None
     total: bool = False  # a call that has a result for all numbers; others may refuse some
     numpy: Callable[..., Any] | None = None  # reference: (*arrays, **params) -> array(s)
