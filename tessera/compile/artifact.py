@@ -15,10 +15,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tessera.compile.passes import Pass
 from tessera.compile.pipeline import passes_of
@@ -40,6 +40,7 @@ from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime import tuned
 from tessera.runtime.code import Key, Store
 
+T = TypeVar("T")
 _STARTED = time.time_ns()
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # tessera
 _IMMATERIAL = (
@@ -82,21 +83,35 @@ class Image:
 
 
 def key_of(g: Graph, numerics: str | None = None) -> bytes | None:
-    """The key of a graph's image; None when its text does not say all that it means.
+    """The key of a graph's image on the CPU; None when its text does not say all that it means.
 
     Numerics are those in force unless given.
     """
+    common = material(g, "cpu", numerics)
+    if common is None:
+        return None
+    # Kernels with matrix registers are for processes that may use them, and loops for so many threads.
+    units = f"tiles={may_use_tiles()} threads={expected_threads()}"
+    return digest_of([*common, architecture(), units, g.text])
+
+
+def material(g: Graph, target: str, numerics: str | None = None) -> list[str] | None:
+    """What the image of a graph follows from on every target, beside the text of the graph; None when
+    that does not say it all.
+    """
     sources = _sources()
-    if sources is None or not _is_said(g) or not are_own(passes_of("cpu")):
+    if sources is None or not _is_said(g) or not are_own(passes_of(target)):
         return None
     settings = {f.name: getattr(flags(), f.name) for f in fields(Flags)}
     settings["numerics"] = numerics or settings["numerics"]
-    material = [f"{k}={v}" for k, v in settings.items() if k not in _IMMATERIAL]
-    # Kernels have the nests that were tuned, so the store of those is part of the key; and those with matrix
-    # registers are for processes that may use them, and loops for so many threads.
-    units = f"tiles={may_use_tiles()} threads={expected_threads()}"
-    whole = "\n".join([sources, architecture(), units, tuned.stamp(), *material, g.text])
-    return hashlib.sha256(whole.encode()).digest()
+    said = [f"{k}={v}" for k, v in settings.items() if k not in _IMMATERIAL]
+    # Kernels have the schedules that were tuned, so the store of those is part of the key.
+    return [sources, target.partition(":")[0], tuned.stamp(), *said]
+
+
+def digest_of(material: Sequence[str]) -> bytes:
+    """The key that these texts make."""
+    return hashlib.sha256("\n".join(material).encode()).digest()
 
 
 def _is_said(g: Graph) -> bool:
@@ -155,19 +170,33 @@ def _store() -> Store:
     return Store(flags().cache_dir / "programs", "program")
 
 
-def load(key: bytes, g: Graph) -> Image | None:
-    """The image of a graph, if it is on disk and can be trusted."""
+def stored(key: bytes, read: Callable[[bytes], T]) -> T | None:
+    """What `read` makes of an entry, if it is on disk and can be trusted; `read` raises where it cannot."""
     store = _store()
     data = store.get(key)
     if data is None:
         return None
     try:
-        image = decode(data, g)
-        demand_fit(image, g)
+        return read(data)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, TesseraError):
         store.distrust(key, "holds no program that fits the graph")
         return None
-    return image
+
+
+def keep(key: bytes, data: bytes) -> None:
+    """Keep an entry for the next process."""
+    _store().put(key, data)
+
+
+def load(key: bytes, g: Graph) -> Image | None:
+    """The image of a graph on the CPU, if it is on disk and can be trusted."""
+
+    def read(data: bytes) -> Image:
+        image = decode(data, g)
+        demand_fit(image, g)
+        return image
+
+    return stored(key, read)
 
 
 def demand_fit(image: Image, g: Graph) -> None:
@@ -229,8 +258,8 @@ def _row(t: TensorType) -> tuple[DType, int, tuple[Size, ...]]:
 
 
 def save(key: bytes, image: Image, g: Graph) -> None:
-    """Keep an image for the next process."""
-    _store().put(key, encode(image, g))
+    """Keep an image of the CPU for the next process."""
+    keep(key, encode(image, g))
 
 
 # As bytes --------------------------------------------------------------------------------------

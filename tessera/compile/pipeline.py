@@ -177,7 +177,7 @@ GPU: tuple[Pass, ...] = (
          "let a short launch begin while the one before it ends", when=has_roles),
     Pass(TARGET, "emit", Deferred("tessera.compile.gpu.lowering:emit_source"),
          "print a kernel as Triton, or as Gluon where warps are specialised", given=("device", "texts")),
-    Pass(TARGET, "build", Deferred("tessera.compile.gpu.program:build_code"),
+    Pass(TARGET, "build", Deferred("tessera.compile.gpu.bind:build_code"),
          "build all kernels with Triton, side by side; an architecture's are built when asked for",
          batch=True),
 )

@@ -1,7 +1,7 @@
 """Where the buffers of a bound program lie: in numbered slots, at offsets; views are offsets and strides of
 others.
 
-Programs of the CPU (cpu/prepared.py) and of GPUs (gpu/program.py) are bound to sizes by the same rules.
+Programs of the CPU (cpu/bound_program.py) and of GPUs (gpu/planned.py) are bound to sizes by the same rules.
 """
 
 from __future__ import annotations

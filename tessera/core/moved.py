@@ -16,6 +16,7 @@ MOVED = {
     "checks.prove": "core.prove",
     "checks.ranges": "ir.tile.ranges",
     "checks.scope": "ir.tile.scope",
+    "compile.gpu.program": "runtime.gpu.bound_program",
     "core.usual": "core.call_guard",
     "executable": "compile.executable",
     "fallback": "compile.fallback",

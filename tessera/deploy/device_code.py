@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tessera.compile import compile_graph
-from tessera.compile.gpu.lowering import GpuCall
-from tessera.compile.gpu.offline import Boxed, OfflineExecutable, OfflineProgram
+from tessera.compile.gpu.image import GpuCall
+from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
+from tessera.compile.gpu.planned import Boxed
 from tessera.core.dtype import DType
 from tessera.core.errors import DeviceError
 from tessera.deploy.device_plan import (
@@ -50,10 +51,7 @@ def device_sections(e: TracedEntry, target: str, keep: Keep) -> list[tuple[str, 
             "bundle cannot do yet; unroll them, or leave this target out"
         )
     built = program.built()
-    sources = program.sources
-    rows = [
-        {"name": c.name, "source": str(sources[c.name]), "bytes": len(x.image)} for c, x in built
-    ]
+    rows = [{"name": c.name, "source": c.source.text, "bytes": len(x.image)} for c, x in built]
     images: dict[BuiltCode, int] = {}
     for _, code in built:
         images.setdefault(code, sum(-(-len(x.image) // 64) * 64 for x in images))
@@ -80,20 +78,19 @@ def _plan(
     data = [(keep(x, dtype), x.nbytes) for x, dtype in [*arrays, *tables]]
     outputs = [
         Named(n, v.type, *program.place(b))
-        for n, v, b in zip(e.outputs, e.graph.outputs, program.p.outputs, strict=True)
+        for n, v, b in zip(e.outputs, e.graph.outputs, program.outputs, strict=True)
     ]
     scratch = own + len(data) + len(program.result_sizes) + 1
     numbers = {code: i for i, code in enumerate(images)}
     launches, need = [], 0
     for c, code in built:
-        blocks = program.blocks(c)
-        need = max(need, blocks * max(c.scratch, code.scratch))
-        if blocks:
+        need = max(need, c.blocks * max(c.scratch, code.scratch))
+        if c.blocks:
             threads = program.device[2] * code.warps
             given = tuple(map(_parameter, program.parameters(c, scratch)))
             launches.append(
                 PlannedLaunch(
-                    c.name, numbers[code], blocks, threads, code.shared, bool(code.scratch), given
+                    c.name, numbers[code], c.blocks, threads, code.shared, bool(code.scratch), given
                 )
             )
     codes = [(x.name, at, len(x.image)) for x, at in images.items()]

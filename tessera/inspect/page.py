@@ -21,7 +21,7 @@ from typing import Any
 from tessera.algebra.laws.log import Rewrite
 from tessera.compile.cpu.executable import MachineExecutable
 from tessera.compile.executable import PassResult, last_of
-from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.compilation import GpuCompilation
 from tessera.compile.passes import GRAPH, SCHEDULE
 from tessera.core.errors import OperandError
 from tessera.inspect.files import write_whole
@@ -52,7 +52,7 @@ _MOST_RUNS, _ENOUGH = 60, 0.1  # runs of a short program, and the seconds that a
 
 
 def write_page(
-    e: MachineExecutable | GpuExecutable,
+    e: MachineExecutable | GpuCompilation[Any],
     inputs: Sequence[Any],
     path: str | os.PathLike[str] | None,
     log: Sequence[Rewrite] = (),
@@ -84,13 +84,13 @@ def demand_folder(where: Path) -> None:
 
 
 def page_of(
-    e: MachineExecutable | GpuExecutable,
+    e: MachineExecutable | GpuCompilation[Any],
     inputs: Sequence[Any],
     log: Sequence[Rewrite] = (),
     gpu: Sequence[str] = (),
 ) -> str:
     """The page of a program as HTML, with the operators that were simplified while it was traced."""
-    if isinstance(e, GpuExecutable):
+    if isinstance(e, GpuCompilation):
         gpu = gpu or (architecture_of(e),)
         e, inputs = on_the_host(e, inputs)
     return render(programs_of(e, inputs, log, gpu))

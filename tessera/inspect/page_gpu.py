@@ -13,7 +13,7 @@ from typing import Any, cast
 from tessera.checks.roofline import MACHINES
 from tessera.compile import compile_graph, run_passes
 from tessera.compile.cpu.executable import MachineExecutable
-from tessera.compile.gpu.executable import GpuExecutable
+from tessera.compile.gpu.compilation import GpuCompilation
 from tessera.compile.gpu.offline import offline_program
 from tessera.compile.pipeline import SPECIALIZE
 from tessera.core.errors import CompileError, DeviceError, OperandError
@@ -48,7 +48,9 @@ def demand_architectures(names: Sequence[str]) -> None:
             raise OperandError(f"inspect: gpu is {n!r}, expected one of {', '.join(ARCHITECTURES)}")
 
 
-def on_the_host(e: GpuExecutable, inputs: Sequence[Any]) -> tuple[MachineExecutable, list[Array]]:
+def on_the_host(
+    e: GpuCompilation[Any], inputs: Sequence[Any]
+) -> tuple[MachineExecutable, list[Array]]:
     """A program of a GPU as one of this machine, with what it reads."""
     g = e.written
     here = Graph(
@@ -69,9 +71,9 @@ def _here(v: Value) -> Value:
     return concrete(data.numpy(), v.dtype) if isinstance(data, DeviceArray) else v
 
 
-def architecture_of(e: GpuExecutable) -> str:
+def architecture_of(e: GpuCompilation[Any]) -> str:
     """The name of the GPU that a program is compiled for, or of the newest one before it."""
-    kind, made_for, _ = e.gpu.target
+    kind, made_for, _ = e.device
     known = [n for n, (target, _, _) in ARCHITECTURES.items() if target[0] == kind]
     below = [n for n in known if ARCHITECTURES[n][0][1] <= made_for]
     return below[-1] if below else known[0]
@@ -103,17 +105,18 @@ class GpuCollector(Collector):
     def __init__(self, traced: Graph, sizes: Mapping[str, int], target: tuple[str, Any, int]):
         passed = run_passes(traced, target[0])
         self.made = offline_program(passed[-1].graph, target, sizes, passed)
-        record = self.made.image.driver.record
+        record = self.made.driver.record
         at = next(s.result for s in record if s.name == SPECIALIZE)
         super().__init__(record, at)
-        self._steps = {id(s): i for i, s in enumerate(self.made.p.steps)}
+        self._steps = {id(s): i for i, s in enumerate(self.made.lowered.p.steps)}
 
     def steps(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> list[Data]:
         """Every step; what a GPU has kernels for is no call of the host."""
         out = super().steps(sizes, seconds)
         launched: dict[int, list[Data]] = {}
+        launches = self.made.lowered.launches
         for a, c in self.made.calls:
-            nest = {"kernel": c.name, "nest": _launch_text(c.launch), "chosen": False}
+            nest = {"kernel": c.name, "nest": _launch_text(launches[c.name]), "chosen": False}
             launched.setdefault(self._number(a), []).append(nest)
         for i, (row, s) in enumerate(zip(out, self.program.steps, strict=True)):
             row |= {"regions": [], "nests": launched.get(i, [])}
@@ -138,13 +141,13 @@ class GpuCollector(Collector):
             }  # fmt: skip
         out = []
         for i, (a, c) in enumerate(self.made.calls):
-            buffers = [*c.inputs, *c.outputs]
-            names = {m.name: b for m, b in zip(c.launch.kernel.parameters, buffers, strict=True)}
-            lines = tile_lines(c.name, c.launch.kernel, names)
+            buffers, kernel = [*c.inputs, *c.outputs], self.made.lowered.launches[c.name].kernel
+            names = {m.name: b for m, b in zip(kernel.parameters, buffers, strict=True)}
+            shown = tile_lines(c.name, kernel, names)
             self.texts[f"tile{i}"] = {
-                "lines": [x.text for x in lines],
-                "names": [list(x.names) for x in lines],
-                "places": [self.places.number(x.location) for x in lines],
+                "lines": [x.text for x in shown],
+                "names": [list(x.names) for x in shown],
+                "places": [self.places.number(x.location) for x in shown],
             }
             out.append(
                 {

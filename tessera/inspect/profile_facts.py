@@ -139,8 +139,9 @@ def facts_here(w: WatchedProgram) -> Facts:
 
 def facts_on_gpu(on: OnGpu) -> Facts:
     """Of a program on a GPU; the launches of a step go by its name."""
-    steps = [on.program.origin.get(a.name) for a in on.steps]
-    copies = set(on.program.moves.values())
+    origin = on.program.planned.origin
+    steps = [origin.get(a.name) for a in on.steps]
+    copies = set(on.program.planned.moves.values())
     names = [
         (a.name, "copy" if i in copies else "host")
         if a.host or i in copies

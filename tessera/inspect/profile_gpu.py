@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.compile.gpu.program import MOVES, RUNS, SERIES, GpuProgram
+from tessera.compile.gpu.bind import Bound
 from tessera.core.types import TensorType
 from tessera.ir.schedule.memory import MemoryPlan, StepAccess
 from tessera.runtime.cuda import nvtx
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.stream import DriverEvent
+from tessera.runtime.gpu.bound_program import MOVES, RUNS, SERIES, MoveStep
 
 Ran = list[tuple[int, int, int]]  # step, begin and end in nanoseconds
 _now = time.perf_counter_ns
@@ -28,12 +29,12 @@ _now = time.perf_counter_ns
 class OnGpu:
     """A program whose launches were timed, or its copies by an engine beside them."""
 
-    program: GpuProgram
+    program: Bound
     engine: str = ""
 
     @property
     def name(self) -> str:
-        return self.program.p.name
+        return self.program.planned.name
 
     @property
     def device(self) -> str:
@@ -42,19 +43,20 @@ class OnGpu:
 
     @property
     def types(self) -> Mapping[str, TensorType]:
-        return {n: b.type for n, b in self.program.p.buffers.items()} | self.program.types
+        p = self.program.planned
+        return {n: b.type for n, b in p.lowered.p.buffers.items()} | p.types
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        return self.program.sizes
+        return self.program.planned.sizes
 
     @property
     def plan(self) -> MemoryPlan:
-        return self.program.plan
+        return self.program.planned.plan
 
     @property
     def steps(self) -> Sequence[StepAccess]:
-        return self.program.plan.steps
+        return self.program.planned.plan.steps
 
     def spans(self, records: Ran) -> Ran:
         """What ran, one after another."""
@@ -116,7 +118,7 @@ class DeviceEvents:
 class ProgramRun:
     """One run of a program, by identity."""
 
-    def __init__(self, program: GpuProgram, stack: Any):
+    def __init__(self, program: Bound, stack: Any):
         self.program, self.stack = program, stack
 
 
@@ -126,7 +128,7 @@ class GpuRecorder:
     def __init__(self, note: Callable[..., None], callers: Callable[[], Any]):
         self._note, self._callers = note, callers
         self._devices: dict[Gpu, DeviceEvents] = {}
-        self._numbers: dict[GpuProgram, dict[str, int]] = {}  # of steps, by name
+        self._numbers: dict[Bound, dict[str, int]] = {}  # of steps, by name
         self._lock = threading.RLock()  # events and launches of a program stay together
         self._now = threading.local()  # the run of this thread
 
@@ -149,26 +151,24 @@ class GpuRecorder:
         found = [x for d in self._devices.values() for x in d.resolve().items()]
         return [(run, engine, ran) for (run, engine), ran in found]
 
-    def _run(self, run: Callable[..., Any], p: GpuProgram, *xs: Any) -> Any:
+    def _run(self, run: Callable[..., Any], p: Bound, *xs: Any) -> Any:
         begin = _now()
         around = getattr(self._now, "run", None)  # a region runs inside of another program
         self._now.run = ProgramRun(p, self._callers())
         try:
-            with nvtx.named(p.p.name):
+            with nvtx.named(p.planned.name):
                 return run(p, *xs)
         finally:
             self._now.run = around
-            self._note("enqueue", p.p.name, begin, _now())
+            self._note("enqueue", p.planned.name, begin, _now())
 
-    def _launch(
-        self, run: Callable[..., None], p: GpuProgram, s: Any, cells: Sequence[int]
-    ) -> None:
+    def _launch(self, run: Callable[..., None], p: Bound, s: Any, cells: Sequence[int]) -> None:
         if p.gpu.capturing:  # events would be part of the graph
             run(p, s, cells)
             return
         with self._lock:
             if p not in self._numbers:
-                self._numbers[p] = {a.name: i for i, a in enumerate(p.plan.steps)}
+                self._numbers[p] = {a.name: i for i, a in enumerate(p.planned.plan.steps)}
             device = self._device(p.gpu)
             s.bind(cells)
             device.mark()
@@ -180,17 +180,16 @@ class GpuRecorder:
     def _device(self, gpu: Gpu) -> DeviceEvents:
         return self._devices.get(gpu) or self._devices.setdefault(gpu, DeviceEvents(gpu))
 
-    def _move(
-        self, move: Callable[..., None], p: GpuProgram, access: StepAccess, step: Any, *rest: Any
-    ) -> None:
+    def _move(self, move: Callable[..., None], p: Bound, step: MoveStep, *rest: Any) -> None:
         with self._lock:
-            device, engines = self._device(p.gpu), p.gpu.engines
+            device, engines, engine = self._device(p.gpu), p.gpu.engines, step.copies.engine
             times: list[tuple[DriverEvent, DriverEvent]] = []
             engines.times = times
             try:
-                with nvtx.named(access.name):
-                    move(p, access, step, *rest)
+                with nvtx.named(step.name):
+                    move(p, step, *rest)
             finally:
                 engines.times = None
-            for value, (begin, end) in zip(step.copies, times, strict=True):
-                device.copied(self._now.run, step.engine, p.moves[step.engine, value], begin, end)
+            for value, (begin, end) in zip(step.copies.copies, times, strict=True):
+                number = p.planned.moves[engine, value]
+                device.copied(self._now.run, engine, number, begin, end)

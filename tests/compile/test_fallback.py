@@ -464,9 +464,9 @@ def test_a_fault_on_a_gpu_runs_op_by_op_or_on_the_host(level, everything, lenien
         if level == "simplify":
             LEVELS[level](monkeypatch, everything)
         else:
-            whole = lambda p: everything or len(p.p.steps) > 1  # noqa: E731
-            usual = on_gpu.GpuProgram
-            monkeypatch.setattr(on_gpu, "GpuProgram", failing(usual, KeyError("a"), whole))
+            whole = lambda p: everything or len(p.lowered.p.steps) > 1  # noqa: E731
+            usual = on_gpu.bind
+            monkeypatch.setattr(on_gpu, "bind", failing(usual, KeyError("a"), whole))
         got = ts.jit(program, target="cuda")(x, w)
         assert got.device.kind == "cuda"
         np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)

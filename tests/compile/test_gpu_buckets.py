@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import bf16, f32, op
 from tessera.compile import compile_graph
-from tessera.compile.gpu import executable
+from tessera.compile.gpu import compilation
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu
 
 RUNS_ON = "numpy"
@@ -57,14 +57,14 @@ def build_count(lengths: Any) -> int:
 
 def test_a_loop_over_lengths_builds_few_kernels(cuda: None) -> None:
     one = build_count([7])
-    assert build_count(range(40, 48)) <= (executable._FEW_SIZES + 1) * one
+    assert build_count(range(40, 48)) <= (compilation._FEW_SIZES + 1) * one
 
 
 @pytest.mark.deep
 def test_a_loop_over_64_lengths_builds_few_kernels(cuda: None) -> None:
     one = build_count([7])
     # Lengths up to 64 lie in 7 buckets.
-    assert build_count(range(1, 65)) <= (executable._FEW_SIZES + 7) * one
+    assert build_count(range(1, 65)) <= (compilation._FEW_SIZES + 7) * one
 
 
 def test_kernels_of_buckets_have_the_bits_of_those_for_one_size(cuda: None) -> None:

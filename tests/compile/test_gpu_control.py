@@ -12,9 +12,9 @@ import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.compile.gpu import control
 from tessera.compile.gpu.executable import GpuExecutable
-from tessera.compile.gpu.program import GpuProgram
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.memory import DeviceArray
+from tessera.runtime.gpu.bound_program import BoundProgram
 from tests.support.fakes.gpu_fake import at
 from tests.support.runners.tolerance import assert_close
 
@@ -162,15 +162,15 @@ def test_a_long_loop_takes_the_memory_of_two_steps(place: None) -> None:
     x = ts.tensor(normal(1 << 18)).to("cuda")  # 1 MiB
     f = ts.jit(lambda x: op.fori_loop(0, 50, lambda i, x: op.flip(x, 0) * 1.01, x))
     most = 0
-    usual = GpuProgram.run
+    usual = BoundProgram.run
 
-    def run(self: GpuProgram, *given: Any) -> Any:
+    def run(self: BoundProgram[Any], *given: Any) -> Any:
         nonlocal most
         most = max(most, gpu().pool.used)
         return usual(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GpuProgram, "run", run)
+        patch.setattr(BoundProgram, "run", run)
         before = gpu().pool.used
         y = f(x)
     assert most - before <= 3 * x.numpy().nbytes
@@ -198,7 +198,7 @@ def test_a_step_writes_over_what_it_carries(place: None) -> None:
     np.testing.assert_array_equal(given.numpy(), table)
     (e,) = _executables(jitted)
     (region,) = e._regions.values()
-    assert region.at({}, frozenset([0])).overwritten == {0}
+    assert region.at({}, frozenset([0])).planned.overwritten == {0}
 
 
 def _executables(f: Any) -> list[GpuExecutable]:

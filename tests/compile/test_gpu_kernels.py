@@ -115,7 +115,8 @@ class Clock:
 
     def __init__(self, p: Any, inputs: Any):
         (call,) = p.segments[0].launches
-        self.warps, self.blocks = call.source.warps, call.launch.kernel.text
+        self.warps = call.source.warps
+        self.blocks = p.planned.lowered.launches[call.name].kernel.text
         self.figures = [Figures(32, 8 * (self.warps in self.spilled), 1000)]
 
     def run(self) -> None:

@@ -15,7 +15,6 @@ from tessera import bf16, op
 from tessera.compile import passes_of
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.gpu.passes.strided import strided
-from tessera.compile.gpu.program import GpuProgram
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.types import TensorType
 from tessera.ir.schedule.interp import interpret
@@ -23,6 +22,7 @@ from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.passes.collapse_axes import collapse_axes
 from tessera.ir.schedule.passes.fuse_horizontal import fuse_horizontal
+from tessera.runtime.gpu.bound_program import BoundProgram
 from tests.support.cases.random_graphs import same_bits
 from tests.support.fakes.gpu_fake import fake_gpu
 
@@ -187,9 +187,9 @@ def test_attention_reads_and_writes_columns(cuda: None) -> None:
     made = variant.executable
     assert isinstance(made, GpuExecutable)
     (program,) = made._prepared.values()
-    assert isinstance(program, GpuProgram)
-    assert len(program.image.laid) == 7, "q, k, v, o, and the cotangents of q, k and v"
-    rest = [n for n in program.tiles if not n.startswith("attention")]
+    assert isinstance(program, BoundProgram)
+    assert len(program.planned.lowered.laid) == 7, "q, k, v, o, and the cotangents of q, k and v"
+    rest = [n for n in program.planned.lowered.tiles if not n.startswith("attention")]
     assert len(rest) == 3, f"what is computed beside attention, and no copy: {rest}"
 
 
@@ -267,10 +267,10 @@ def test_products_that_wait_for_each_other_run_in_one_launch(cuda: None) -> None
         np.testing.assert_allclose(b, a, rtol=0.02, atol=0.1)
     (variant,) = step._variants.values()
     (program,) = variant.executable._prepared.values()
-    (name,) = [n for n, k in program.tiles.items() if k.name == "products"]
-    assert program.tiles[name].grid[0][1] == 3
-    assert program.sources[name].count("    if ") == 2
-    assert list(program.tiles)[-1] == name, "it waits to the end"
+    (name,) = [n for n, k in program.planned.lowered.tiles.items() if k.name == "products"]
+    assert program.planned.lowered.tiles[name].grid[0][1] == 3
+    assert program.planned.lowered.sources[name].count("    if ") == 2
+    assert list(program.planned.lowered.tiles)[-1] == name, "it waits to the end"
 
 
 def test_folds_behind_each_other_become_one() -> None:

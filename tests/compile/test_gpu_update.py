@@ -180,7 +180,7 @@ def test_a_part_is_computed_where_it_is_stored(name: str, at: int, cuda: None) -
     got = step(*there(m, h), ts.tensor(np.int64(at)).to("cuda")).numpy()
     v = by_numpy(h, at).reshape(4, 1, 8)
     np.testing.assert_array_equal(got, want(m, v, (0, at, 0)))
-    assert _launched(step).split() == [f"update_{_program(step).p.outputs[0]}"]
+    assert _launched(step).split() == [f"update_{_program(step).planned.outputs[0]}"]
 
 
 def keys_and_values(k: Any, v: Any, w: Any, x: Any, at: Any) -> Any:
@@ -219,7 +219,7 @@ def test_keys_and_values_are_one_launch_that_waits_for_the_product_alone() -> No
 def _waits(p: Any) -> dict[str, set[str]]:
     """The launches that each launch waits for because of memory, by name."""
     calls = [c for s in p.segments for c in s.launches]
-    touched = [p._touched(c, SimpleNamespace(scratch=0)) for c in calls]
+    touched = [p.planned.touched(c, SimpleNamespace(scratch=0)) for c in calls]
     waits = order([replace(t, early=False) for t in touched])
     return {c.name: {calls[j].name for j in w} for c, w in zip(calls, waits, strict=True)}
 
@@ -272,7 +272,7 @@ def test_a_part_of_the_tensor_itself_is_read_before_it_is_replaced(cuda: None) -
 
         (got,), launched, p = _run(f, m, np.int64(4))
         np.testing.assert_array_equal(got, want(m, part(m), (4, 0)))
-        assert f"copy_{p.p.outputs[0]}" not in launched
+        assert f"copy_{p.planned.outputs[0]}" not in launched
         assert len(launched) == 2
 
 
@@ -300,8 +300,8 @@ def test_a_function_of_wide_floats_stays_in_a_kernel_of_its_own(cuda: None) -> N
 
     _, launched, p = _run(f, np.zeros((8, 32), ts.bf16.np), np.ones(32, np.float32))
     (update,) = (n for n in launched if n.startswith("update"))
-    assert "exp" not in str(p.tiles[update])
-    assert p.tiles[update].parameters[1].type.dtype is ts.f32
+    assert "exp" not in str(p.planned.lowered.tiles[update])
+    assert p.planned.lowered.tiles[update].parameters[1].type.dtype is ts.f32
 
 
 @pytest.mark.parametrize(

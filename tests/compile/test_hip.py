@@ -16,7 +16,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.cli import doctor
-from tessera.compile.gpu import offline
+from tessera.compile.gpu import bind
 from tessera.core.dtype import bf16, f32
 from tessera.core.errors import DeviceError, OperandError, OutOfMemoryError
 from tessera.runtime.cuda import driver, replay
@@ -352,7 +352,7 @@ def test_an_architecture_is_compiled_for_and_not_run(monkeypatch: pytest.MonkeyP
         asked.extend(sources)
         return [BuiltCode(s.name, 4, 0, 0, (1, 1, 1), s.name.encode()) for s in sources]
 
-    monkeypatch.setattr(offline, "build", build)
+    monkeypatch.setattr(bind, "build", build)
 
     @ts.jit(target="hip:gfx942")
     def f(x: Any) -> Any:
@@ -405,7 +405,7 @@ def test_code_for_an_architecture_names_the_steps_that_have_none(
 ) -> None:
     """A program with host steps gave an empty dictionary, and no word."""
     made = lambda s: BuiltCode(s.name, 4, 0, 0, (1, 1, 1), b"code")  # noqa: E731
-    monkeypatch.setattr(offline, "build", lambda sources: [*map(made, sources)])
+    monkeypatch.setattr(bind, "build", lambda sources: [*map(made, sources)])
     x = op.ones((64, 64))
     seen = ts.jit(lambda x: op.inv(op.exp(x) @ x) + 1, target="hip:gfx942").lower(x)
     with pytest.warns(

@@ -37,7 +37,7 @@ def run(f: Any, *xs: Any) -> tuple[Any, int]:
     out = jitted(*given).numpy()
     executable = jitted.lower(*given)._executable
     assert isinstance(executable, GpuExecutable)
-    return out, len(executable.lowered({}).steps)
+    return out, len(executable.lowered({}).image.steps)
 
 
 @pytest.mark.parametrize("blocks", [1, 132], ids=["in one block", "side by side"])

@@ -19,8 +19,6 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu import offline
-from tessera.compile.gpu import program as gpu_program
 from tessera.core.errors import DeviceError
 from tessera.core.types import TensorType
 from tessera.deploy import container
@@ -45,10 +43,9 @@ def normal(*shape: int) -> Any:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+def device() -> Iterator[FakeCuda]:
     """A GPU whose kernels the Tile interpreter runs, those of bundles too."""
     with launching_gpus() as fake:
-        monkeypatch.setattr(offline, "build", lambda s: gpu_program.build(s))
         yield fake
 
 

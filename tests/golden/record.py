@@ -22,10 +22,9 @@ from tessera.checks.kernel import check_kernel
 from tessera.compile import passes_of
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.build import image_of, schedule_of
-from tessera.compile.gpu import lowering as gpu_lowering
+from tessera.compile.gpu import context as gpu_context
 from tessera.compile.gpu.launch_order import order
 from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
-from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.core import matrix_units, processor
 from tessera.core.flags import override
 from tessera.ir.graph.ir import Graph
@@ -115,7 +114,7 @@ def pinned(p: Processor) -> Iterator[None]:
         patch.setattr(processor, "_cache_bytes", lambda i: caches[i] << 10)
         patch.setattr(tiles, "host_features", lambda: p.features)
         patch.setattr(tuned, "entries", dict)
-        patch.setattr(gpu_lowering, "has_roles", lambda: True)
+        patch.setattr(gpu_context, "has_roles", lambda: True)
         for f in known:
             f.cache_clear()
         try:
@@ -208,12 +207,11 @@ def _launches(p: OfflineProgram) -> Record:
     kernels = []
     for _, c in p.calls:
         request = c.source.request()
-        known = p.image.known.get(c.name, {})
-        kernels.append(digest(json.dumps(request, sort_keys=True), c.scratch, c.launch.threads,
-            blocks_of(c.launch, known)))  # fmt: skip
-    waits = order([p._touched(c, code) for _, c in p.calls])
+        threads = p.lowered.launches[c.name].threads
+        kernels.append(digest(json.dumps(request, sort_keys=True), c.scratch, threads, c.blocks))
+    waits = order([p.touched(c, code) for _, c in p.calls])
     return {
-        "schedule": digest(print_program(p.p)),
+        "schedule": digest(print_program(p.lowered.p)),
         "tiles": digest(*map(print_kernel, p.tiles.values())),
         "kernels": kernels,
         "peak": p.plan.peak,

@@ -13,12 +13,12 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu.program import MOVES, RUNS, SERIES
 from tessera.core.dtype import bf16
 from tessera.inspect.profile import load, profile
 from tessera.inspect.profile_facts import roof_of
 from tessera.runtime.cuda import nvtx
 from tessera.runtime.cuda.device import gpu
+from tessera.runtime.gpu.bound_program import MOVES, RUNS, SERIES
 from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"

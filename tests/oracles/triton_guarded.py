@@ -297,13 +297,13 @@ class Guarded(Interpreted):
 
     def run_one(self, i: int, stream: Any) -> None:
         c = self.launches[i]
-        known = dict(self.program.image.known.get(c.name, {}))
-        places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
+        k = self.program.lowered.launches[c.name].kernel
+        known = dict(self.program.lowered.known.get(c.name, {}))
+        places = [self.program.place(n) for n in c.buffers]
         arrays = [
             _array(self.bound[cell] + offset, m.type.substitute(known))
-            for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
+            for (cell, offset), m in zip(places, k.parameters, strict=True)
         ]
-        k = c.launch.kernel
         if i == 0:
             self.begun: set[tuple[Any, Any]] = set()  # where launches of this run have written
         # What an earlier launch wrote in part, as the border of images, stays.

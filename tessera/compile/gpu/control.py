@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.compile.gpu.program import NOWHERE, GpuProgram
+from tessera.compile.gpu.bind import Bound
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Params
 from tessera.ir.schedule.memory import size_of
@@ -23,6 +23,7 @@ from tessera.ops.elementwise import add, lt
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray, empty
 from tessera.runtime.cuda.rows import copy_rows
+from tessera.runtime.gpu.bound_program import NOWHERE
 
 _LINE = 16  # bytes at whose multiples a slice must begin
 _MANY = 16  # launches of a step that are worth a copy of its slices
@@ -35,7 +36,7 @@ Run = Callable[[Arrays], list[DeviceArray]]
 class DeviceRegion:
     """A graph as a program at known sizes, and the arrays that it has from elsewhere."""
 
-    program: GpuProgram
+    program: Bound
     constants: Arrays
 
     def __call__(self, xs: Arrays, into: Mapping[int, DeviceArray] = NOWHERE) -> list[DeviceArray]:
@@ -44,8 +45,8 @@ class DeviceRegion:
     @property
     def bytes(self) -> int:
         """What a run takes beside its inputs, while the results of the run before are held."""
-        types = [self.program.types[n] for n in self.program.p.outputs]
-        return self.program.plan.peak + sum(map(size_of, types))
+        p = self.program.planned
+        return p.plan.peak + sum(size_of(p.types[n]) for n in p.outputs)
 
 
 # A graph that may use the memory of some of its inputs, as a program.
@@ -89,16 +90,16 @@ def looping(make: Make, body: Graph, carry: int) -> DeviceRegion:
     free = frozenset(range(carry))
     while True:
         region = make(body, free)
-        wrong = region.program.overwritten - _exclusive(region.program, carry)
+        wrong = region.program.planned.overwritten - _exclusive(region.program, carry)
         if not wrong:
             return region
         free -= wrong
 
 
-def _exclusive(p: GpuProgram, carry: int) -> frozenset[int]:
+def _exclusive(p: Bound, carry: int) -> frozenset[int]:
     """The carried values that lie, after any number of steps, where nothing else does."""
     cells = p.cells_of_outputs
-    given = len(p.p.inputs) + len(p.tables)
+    given = p.cells.inputs + len(p.planned.tables)
     alone = {i for i in range(carry) if cells.count(cells[i]) == 1}
     while True:
         kept = {i for i in alone if cells[i] >= given or cells[i] in alone}
@@ -109,7 +110,7 @@ def _exclusive(p: GpuProgram, carry: int) -> frozenset[int]:
 
 def _begin(region: DeviceRegion, carry: Arrays) -> list[DeviceArray]:
     """What a loop begins with; a copy of what its steps write over."""
-    written = region.program.overwritten
+    written = region.program.planned.overwritten
     return [x.copy() if i in written else x for i, x in enumerate(carry)]
 
 
@@ -192,8 +193,8 @@ def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[DeviceRegi
     carry, slices, length = params["carry"], params["xs"], int(params["length"])
     body = looping(make, n.regions[0], carry)
     program = body.program
-    stacked = range(carry, len(program.p.outputs))
-    types = [program.types[program.p.outputs[i]] for i in stacked]
+    stacked, p = range(carry, len(program.planned.outputs)), program.planned
+    types = [p.types[p.outputs[i]] for i in stacked]
     shapes = [(length, *(int(size) for size in t.shape)) for t in types]
     steps = range(length)[::-1] if params["reverse"] else range(length)
     still = _is_worth_copies(program, carry, slices)
@@ -218,7 +219,7 @@ def _scan(n: Node, params: Params, make: Make) -> tuple[Run, Sequence[DeviceRegi
     return run, (body,)
 
 
-def _is_worth_copies(p: GpuProgram, carry: int, slices: int) -> bool:
+def _is_worth_copies(p: Bound, carry: int, slices: int) -> bool:
     """Whether to copy slices to one address: many launches whose addresses come again are a graph.
 
     A slice that is carried on must stay where it is.

@@ -10,60 +10,52 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from tessera.compile.cpu.executable import executable as on_the_host
-from tessera.compile.executable import Executable, PassResult, last_of, tell_unused
-from tessera.compile.fallback import Task, Way, first_that_works, plain_runs, plain_ways
+from tessera.compile.driver import Driver
+from tessera.compile.executable import PassResult, last_of, tell_unused
+from tessera.compile.fallback import Task, plain_ways
 from tessera.compile.gpu import control, libraries
+from tessera.compile.gpu.bind import Bound, bind
 from tessera.compile.gpu.clock import Timed
-from tessera.compile.gpu.kept import decompose_rest
-from tessera.compile.gpu.lowering import GpuImage, context_of, lower_at, symbolic_schedule, tiles_of
-from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.compilation import GpuCompilation
+from tessera.compile.gpu.context import Device
+from tessera.compile.gpu.image import GpuImage, demand_fit, key_of, load, save
+from tessera.compile.gpu.planned import PlannedProgram
 from tessera.compile.gpu.undecided import alone_at, is_undecided
-from tessera.compile.passes import SCHEDULE
-from tessera.core.constraints import solve
+from tessera.compile.passes import SCHEDULE, TARGET, Context
+from tessera.compile.pipeline import passes_of
+from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import DeviceError, TesseraError
 from tessera.core.flags import flags
-from tessera.core.garbage import collected_later
-from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Node, substitute_params
+from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.ir import HostCall, Program
-from tessera.ir.schedule.memory import MemoryPlan
 from tessera.ops.callbacks import ensure
 from tessera.ops.places import checked_index
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
+from tessera.runtime.gpu.bound_program import BoundProgram
 
-_MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
-_FEW_SIZES = 4  # sets that have code of their own; kernels for more of them serve buckets
+_decompose_rest = Deferred("tessera.compile.gpu.kept:decompose_rest")
+_symbolic_schedule = Deferred("tessera.compile.gpu.lowering:symbolic_schedule")
 
 
-class GpuExecutable(Executable):
-    """A program of GPU kernels, compiled for the sizes that it is called with."""
-
-    _last: tuple[Any, GpuProgram | None] = (None, None)  # of those that are prepared
+class GpuExecutable(GpuCompilation[Bound]):
+    """A program of GPU kernels on a device, compiled for the sizes that it is called with."""
 
     def __init__(
         self, graph: Graph, record: Sequence[PassResult], index: int = 0, kind: str = "cuda"
     ):
+        super().__init__(graph, record, kind)
         self.gpu = gpu(index, kind)
-        self._begin(graph, record)
         self._constants: list[DeviceArray] | None = None
         self._regions: dict[Graph, GpuExecutable] = {}
-
-    def _begin(self, graph: Graph, record: Sequence[PassResult]) -> None:
-        """Take the graph as far as a program for all sizes goes."""
-        self.graph = graph
-        self.record = tuple(symbolic_schedule(graph, self.place, record))
-        self.schedule: Program = last_of(self.record, SCHEDULE)
-        self._prepared: dict[Any, GpuProgram] = {}
-        self._lowered: dict[Any, GpuImage] = {}  # to be looked at or to be prepared
 
     @property
     def place(self) -> str:
@@ -71,14 +63,9 @@ class GpuExecutable(Executable):
         return f"{self.gpu.kind}:{self.gpu.index}"
 
     @property
-    def host_nodes(self) -> list[Node]:
-        """The nodes that run on the host."""
-        return [s.node for s in self.schedule.steps if isinstance(s, HostCall)]
-
-    @property
-    def regions(self) -> Mapping[Graph, Any]:
-        """The programs of the regions in it; a page shows none of them."""
-        return {}
+    def device(self) -> Device:
+        """What Triton builds for."""
+        return self.gpu.target
 
     def run(self, inputs: Sequence[Any], donated: frozenset[int] = frozenset()) -> list[Any]:
         """The outputs for these inputs, which may still be computed when this returns."""
@@ -119,103 +106,43 @@ class GpuExecutable(Executable):
             )
         return self._here(x)
 
-    def prepared(
-        self, shapes: Sequence[tuple[int, ...]], donated: frozenset[int] = frozenset()
-    ) -> GpuProgram:
-        """This program for arrays of such shapes."""
-        key = (tuple(shapes), donated)
-        last, found = self._last
-        if found is not None and key == last:  # faster than a hash
-            return found
-        found = self._prepared.get(key)
-        if found is None:
-            if len(self._prepared) >= _MOST_SHAPES:
-                self._prepared.clear()
-            with collected_later():
-                found = self._prepared[key] = self._made(self.sizes(shapes), donated)
-        self._last = (key, found)
-        return found
-
-    def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> GpuProgram:
-        """This program at known sizes, or what runs it instead where the compiler fails."""
-        written = self.written
-        types = [v.type.substitute(sizes) for v in written.inputs]
-        task = Task(written, self.place, flags().numerics, types)
-        plain = (cast(Way[GpuProgram], w) for w in plain_runs(self.plain))
-        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
-        if donated and type(made) is GpuProgram:
-            tell_unused(self.graph, made.plan, {i: made.p.inputs[i] for i in donated})
+    def _made(self, sizes: Mapping[str, int], donated: frozenset[int]) -> Bound:
+        made = super()._made(sizes, donated)
+        if donated and type(made) is BoundProgram:
+            p = made.planned
+            tell_unused(self.graph, p.plan, {i: p.inputs[i] for i in donated})
         return made
 
-    def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuProgram:
+    def at(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> Bound:
         """This program at known sizes."""
         with During("prepare"):
-            return GpuProgram(self.lowered(sizes, donated), self.gpu, self._beside)
+            return bind(self._planned(sizes, donated, self._beside), self.gpu)
 
-    @property
-    def device(self) -> tuple[str, Any, int]:
-        """What Triton builds for."""
-        return self.gpu.target
+    def planned_at(self, shapes: Sequence[tuple[int, ...]]) -> PlannedProgram:
+        """This program with its memory planned, for inputs of these shapes."""
+        return self.prepared([*shapes, *self._captured_shapes()]).planned
 
-    def lowered(self, sizes: Mapping[str, int], donated: frozenset[int] = frozenset()) -> GpuImage:
-        """The compile half of this program at known sizes; what is looked at is what will run."""
-        key = tuple(sizes.items()), donated
-        found = self._lowered.get(key)
-        if found is None:
-            if len(self._lowered) >= _MOST_SHAPES:
-                self._lowered.clear()
-            many = bool(sizes) and len(self._lowered) >= _FEW_SIZES
-            context = context_of(self.place, self.device, sizes, donated, many)
-            found = self._lowered[key] = lower_at(self.schedule, context, self.record)
-        return found
-
-    def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[PassResult, ...]:
-        """The record of every level for inputs of these shapes."""
-        return tuple(self._image_at(shapes).driver.record)
-
-    def _image_at(self, shapes: Sequence[tuple[int, ...]]) -> GpuImage:
-        return self.lowered(self.sizes_at(shapes))
-
-    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-        """The symbolic sizes of a run on arrays of these shapes."""
-        g = self.graph
-        names = [
-            g.input_names[i] if i < len(g.input_names) else f"input {i}"
-            for i in range(len(g.inputs))
-        ]
-        wanted = [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)]
-        return solve(wanted, list(g.guards))
-
-    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
-        """The Tile IR of each kernel at the sizes of a call, by name."""
-        return Kernels(tiles_of(self._image_at(shapes)))
-
-    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
-        """The Triton source of each kernel at the sizes of a call, by name."""
-        return Kernels(self._image_at(shapes).sources)
-
-    def memory_plan(self, shapes: Sequence[tuple[int, ...]]) -> MemoryPlan:
-        """Where everything lies in a run on inputs of these shapes, and how much memory it takes."""
-        return self._at(shapes).plan
-
-    def sizes_at(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-        """The symbolic sizes of a run on inputs of these shapes."""
-        return self.sizes([*shapes, *self._captured_shapes()])
-
-    @property
-    def schedules(self) -> list[Program]:
-        """Schedule IR of the program, without its regions."""
-        return [self.schedule]
-
-    def _at(self, shapes: Sequence[tuple[int, ...]]) -> GpuProgram:
-        return self.prepared([*shapes, *self._captured_shapes()])
+    def _image_of(self, key: Any, c: Context) -> tuple[GpuImage, Driver]:
+        """The image of a context: from the disk if it is there, otherwise lowered and kept."""
+        # Verification wants every level to be made.
+        entry = None if flags().verify else key_of(self.graph, c)
+        with During("load"):
+            image = None if entry is None else load(entry, self.graph)
+        if image is not None:
+            return image, Driver(passes_of(c.target, TARGET), c)
+        made = self._lower(key, c)
+        if entry is not None:
+            save(entry, made[0], self.graph)
+        elif flags().verify:
+            demand_fit(made[0], self.graph)  # what a later process asks of it
+        return made
 
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Any, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
-            return self._alone(decompose_rest(alone_at(s, types, sizes)))
+            return self._alone(_decompose_rest(alone_at(s, types, sizes)))
         if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
@@ -235,13 +162,10 @@ class GpuExecutable(Executable):
         region = control.DeviceRegion(e.at({}), e.constants)
         return partial(control.apart, region), region.bytes
 
-    def _captured_shapes(self) -> list[tuple[int, ...]]:
-        return [v.storage.shape for v in self.graph.captured if v.storage is not None]
-
 
 def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:
     """Schedule IR of a graph for a GPU, for all sizes."""
-    made: Program = last_of(symbolic_schedule(graph, target), SCHEDULE)
+    made: Program = last_of(_symbolic_schedule(graph, target), SCHEDULE)
     return made
 
 

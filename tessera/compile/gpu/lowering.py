@@ -1,7 +1,7 @@
 """lowering: the compile half of a GPU program: from Schedule IR at known sizes to launches, views and tables.
 
 Every kernel goes through the passes of the Tile and Target levels here; nothing is allocated, built or
-loaded, so no GPU needs to be there.  What is made is bound to a device by program.py.
+loaded, so no GPU needs to be there.  What is made is an image (image.py), which bind.py binds to a device.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from tessera.compile.code import Code
 from tessera.compile.driver import Driver
 from tessera.compile.executable import PassResult
 from tessera.compile.gpu import kept
+from tessera.compile.gpu.context import Device
 from tessera.compile.gpu.device_program import DeviceProgram, Laid, SplitStep
+from tessera.compile.gpu.image import GpuCall, GpuImage, TmaParameter
 from tessera.compile.gpu.lower_steps import Attention, Written
-from tessera.compile.gpu.passes.dependent_launch import early
+from tessera.compile.gpu.passes.dependent_launch import early, is_product
 from tessera.compile.gpu.passes.joined import Joint, of_products, of_thin
 from tessera.compile.gpu.passes.update_in_place import Placed
-from tessera.compile.gpu.triton_sources import as_pairs, source_of
+from tessera.compile.gpu.tma_tile import described
+from tessera.compile.gpu.triton_sources import as_pairs, blocks_of, source_of
 from tessera.compile.passes import SCHEDULE, TARGET, TILE, Context
 from tessera.compile.pipeline import passes_of, split_at_sizes
 from tessera.compile.slots import Views
@@ -32,10 +35,11 @@ from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import StepAccess, View
+from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.schedule.passes.specialize import specialize_kernel
 from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.gluon import flash_forward_emit as gluon
+from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.blocks import power
@@ -47,58 +51,31 @@ from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.unit import Unit
 from tessera.runtime.cuda.memory import ALIGNED
-from tessera.runtime.triton_builder import TritonSource, has_roles
 
 Texts = dict[tuple[int, Threads], tuple[Any, str, int]]
 
 
-@dataclass(frozen=True)
-class GpuCall:
-    """A launch, the name it goes by, and the code that it runs."""
-
-    name: str
-    launch: Launch
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    source: TritonSource
-    scratch: int  # bytes of a block
-
-
 @dataclass
-class GpuImage:
-    """A program for a GPU at known sizes: its launches and calls in order, and what is known of its
-    buffers.
-    """
+class LoweredProgram:
+    """A program for a GPU at known sizes, with the IR that it came from."""
 
+    image: GpuImage
+    driver: Driver  # which has the record, and builds the code
     p: Program  # before its steps shared launches
-    sizes: Mapping[str, int]
-    donated: frozenset[str]
-    types: dict[str, TensorType]
-    views: dict[str, View] = field(default_factory=dict)
-    tables: dict[str, Any] = field(default_factory=dict)  # arrays that are there before a run
-    steps: list[tuple[StepAccess, GpuCall | HostCall]] = field(default_factory=list)
     origin: dict[str, Any] = field(default_factory=dict)  # the step that each access belongs to
     known: dict[str, Mapping[str, int]] = field(default_factory=dict)  # of kernels for all sizes
-    copies: set[str] = field(default_factory=set)  # of whole tensors, before something changes them
-    sources: dict[str, str] = field(default_factory=dict)
+    launches: dict[str, Launch] = field(default_factory=dict)  # by their names
     laid: Mapping[str, Laid] = field(default_factory=dict)  # what lies in columns of other tensors
-    driver: Any = None  # which has the record, and builds the code
 
+    @property
+    def tiles(self) -> dict[str, tile.Kernel]:
+        """The Tile kernel of every launch, by name."""
+        return {name: launch.kernel for name, launch in self.launches.items()}
 
-def context_of(
-    target: str, device: tuple[str, Any, int], sizes: Mapping[str, int], donated: frozenset[int],
-    buckets: bool = False,
-) -> Context:  # fmt: skip
-    """What the passes may ask of a compilation for a device."""
-    roles = roles_on(device)
-    return Context(
-        target, sizes=sizes, donated=donated, buckets=buckets, roles=roles, device=device, texts={}
-    )
-
-
-def roles_on(device: tuple[str, Any, int]) -> bool:
-    """Whether groups of threads of a device can have roles."""
-    return device[:2] == ("cuda", 90) and has_roles()
+    @property
+    def sources(self) -> dict[str, str]:
+        """The Triton or Gluon source of every launch, by name."""
+        return {c.name: c.source.text for c in self.image.calls}
 
 
 def symbolic_schedule(
@@ -113,15 +90,20 @@ def symbolic_schedule(
 
 def lower_at(
     p: Program, context: Context, record: Iterable[PassResult] = (), stop: str | None = None
-) -> GpuImage:
+) -> LoweredProgram:
     """A program at the sizes of the context, through the rest of the passes."""
     _, after = split_at_sizes(passes_of(context.target))
     d = Driver(after, context, record, stop)
     made = d.run(p, SCHEDULE)
     if not d.wants(TILE):
-        types = {n: b.type for n, b in made.buffers.items()}
-        return GpuImage(made, context.sizes, frozenset(), types, driver=d)
-    return GpuLowering(made, d, p if context.buckets else None).image()
+        return LoweredProgram(_empty_image(made, context), d, made)
+    return GpuLowering(made, d, p if context.buckets else None).lowered()
+
+
+def _empty_image(p: Program, c: Context) -> GpuImage:
+    types = {n: b.type for n, b in p.buffers.items()}
+    donated = frozenset(p.inputs[i] for i in c.donated)
+    return GpuImage(p.name, tuple(p.inputs), tuple(p.outputs), c.sizes, donated, types)
 
 
 # Passes of the Target level
@@ -133,7 +115,7 @@ def dependent_launch(c: Code) -> Code:
     return c if launch is c.launch else replace(c, launch=launch)
 
 
-def emit_source(c: Code, device: tuple[str, Any, int], texts: Texts) -> Code:
+def emit_source(c: Code, device: Device, texts: Texts) -> Code:
     """Print a kernel as Triton, or as Gluon where its threads have roles; equal launches are printed once."""
     kernel, threads = c.launch.kernel, c.launch.threads
     key = id(kernel), threads
@@ -147,19 +129,32 @@ def emit_source(c: Code, device: tuple[str, Any, int], texts: Texts) -> Code:
     return replace(c, text=text, scratch=scratch, entry=entry)
 
 
+def call_of(c: Code, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> GpuCall:
+    """What the driver is told of a launch."""
+    kernel, threads, sizes = c.launch.kernel, c.launch.threads, c.sizes
+    found = boxes_of(kernel) if threads.roles else {}
+    boxes = []
+    for i, m in enumerate(kernel.parameters):
+        if m in found:
+            whole, rest = described(found[m])
+            boxes.append(TmaParameter(i, whole, tuple(x.data for x in rest)))
+    return GpuCall(
+        c.name, inputs, outputs, tuple(m.writable for m in kernel.parameters), c.entry, c.scratch,
+        blocks_of(c.launch, sizes), tuple(int(sizes[n]) for n in kernel.sizes), tuple(boxes),
+        threads.early, threads.early and is_product(kernel),
+    )  # fmt: skip
+
+
 class GpuLowering(Views):
     """Turns steps into launches; kernels that differ only in names are lowered once."""
 
     def __init__(self, p: DeviceProgram, driver: Driver, symbolic: Program | None = None):
         self.p, self.driver, self.sizes = p, driver, driver.context.sizes
         self.laid: Mapping[str, Laid] = p.laid
-        self.types: dict[str, TensorType] = {n: b.type for n, b in p.buffers.items()}
-        self.views: dict[str, View] = {}
-        donated = frozenset(p.inputs[i] for i in driver.context.donated)
-        self.made = GpuImage(
-            p.plain or p, self.sizes, donated, self.types, self.views, laid=p.laid, driver=driver
-        )
-        self.tables, self.steps = self.made.tables, self.made.steps
+        self.image = _empty_image(p, driver.context)
+        self.types, self.views = self.image.types, self.image.views
+        self.tables, self.steps = self.image.tables, self.image.steps
+        self.made = LoweredProgram(self.image, driver, p.plain or p, laid=p.laid)
         self._units: dict[Any, Unit] = {}
         self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
         self._twins: dict[str, Kernel] = {}  # kernels before sizes were put in, and their types
@@ -171,7 +166,7 @@ class GpuLowering(Views):
         if symbolic is not None:
             self._symbolic |= {n: b.type for n, b in symbolic.buffers.items()}
 
-    def image(self) -> GpuImage:
+    def lowered(self) -> LoweredProgram:
         """The program, after all steps went through the passes."""
         for s in self.p.steps:
             known = len(self.steps)
@@ -209,7 +204,7 @@ class GpuLowering(Views):
             for x, y in zip(s.operands, s.results, strict=True):
                 self._alias(y, x, self._layout(x))
         elif s.node.op.makes == "data":
-            self.tables[s.results[0]] = s.node.params["value"].array
+            self.tables[s.results[0]] = s.node
         elif self._is_empty(s):
             for y in s.results:
                 self._alias(y, s.operands[0], (0, row_major(self.types[y])))
@@ -272,7 +267,7 @@ class GpuLowering(Views):
         for n, table in e.tables.items():
             inner[n] = f"table.{len(self.tables)}"
             self.types[inner[n]] = table.type
-            self.tables[inner[n]] = table.array()
+            self.tables[inner[n]] = table
         for launch, (name, kernel) in zip(e.launches, e.named(s.name), strict=True):
             if kernel.sizes:
                 self.made.known[name] = {n: self.sizes[n] for n in kernel.sizes}
@@ -390,7 +385,7 @@ class GpuLowering(Views):
         """A copy, which is none where the memory plan gives both one place."""
         self._add_copy(y, x, lambda place: place, s)
         if self.steps:
-            self.made.copies.add(self.steps[-1][0].name)
+            self.image.copies.add(self.steps[-1][0].name)
 
     def _launch(
         self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...],
@@ -404,15 +399,15 @@ class GpuLowering(Views):
         sizes = self.made.known.get(name, {})
         code = Code(name, launch, buffers=buffers, constant=constant, written=written, sizes=sizes)
         c = self.driver.run(code, TARGET)
-        self.made.sources[name] = c.text
+        self.made.launches[name] = c.launch
         if c.entry is not None:
-            call = GpuCall(name, c.launch, ins, outs, c.entry, c.scratch)
+            call = call_of(c, ins, outs)
             self.steps.append((StepAccess(name, ins, outs, shares), call))
 
     def _is_constant(self, name: str) -> bool:
         """Whether a buffer is an input, or a part of one, that the program does not write."""
         base = self._root(name)
-        return base in self.p.inputs and base not in self.made.donated
+        return base in self.p.inputs and base not in self.image.donated
 
     def _add_view(self, s: HostCall) -> None:
         """A view whose elements lie in order is an offset; any other is a copy."""
@@ -446,8 +441,3 @@ class GpuLowering(Views):
         copy = Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,))
         types = {n: as_pairs(self.types[n]) for n in (x, y)}
         self._add_kernels(copy, types)
-
-
-def tiles_of(image: GpuImage) -> dict[str, tile.Kernel]:
-    """The Tile kernel of every launch, by name."""
-    return {c.name: c.launch.kernel for _, c in image.steps if isinstance(c, GpuCall)}

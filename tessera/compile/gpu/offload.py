@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,26 +23,11 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import StepAccess, size_of
 from tessera.ops import offload
-from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
-from tessera.runtime.cuda.stream import DriverEvent
+from tessera.runtime.gpu.bound_program import Find, PendingCopies
 
 _AHEAD = 2  # values of the largest size that may be on their way in one direction
-Find = Callable[[str], DeviceArray]
 _NUMBERS: WeakKeyDictionary[DeviceArray, int] = WeakKeyDictionary()  # that need not travel
-
-
-@dataclass
-class PendingCopies:
-    """The copies of a run that are not known to be over, by the buffer on the device."""
-
-    gpu: Gpu
-    events: dict[str, DriverEvent] = field(default_factory=dict)
-
-    def settle(self, names: Sequence[str]) -> None:
-        """Let later kernels wait for these."""
-        for n in names:
-            self.gpu.engines.wait(self.events.pop(n))
 
 
 @dataclass(frozen=True)

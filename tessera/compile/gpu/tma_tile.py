@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from tessera.ir.target.gluon.flash_forward_emit import SWIZZLE
 from tessera.ir.target.gluon.flash_forward_match import TmaBox
 from tessera.runtime.cuda.launch import FixedValue, Parameter, TensorMap, i32, i64
-from tessera.runtime.cuda.tma import tensor_map
-
-_ANYWHERE = 4096  # a launch puts the address in
-
-
-class TmaDescriptor(NamedTuple):
-    """What a descriptor of the copy engine says of a memory, last axis innermost; strides are bytes."""
-
-    dtype: Any
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
-
-    def map(self) -> bytes:
-        """The descriptor, of memory that a launch will name."""
-        return tensor_map(_ANYWHERE, *self)
+from tessera.runtime.cuda.tma import TmaDescriptor
 
 
 def described(box: TmaBox) -> tuple[TmaDescriptor, list[FixedValue]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -65,3 +65,20 @@ def encoded(
     )
     driver.check("cuTensorMapEncodeTiled", code, about)
     return ctypes.string_at(at, BYTES)
+
+
+_ANYWHERE = 4096  # a launch puts the address in
+
+
+class TmaDescriptor(NamedTuple):
+    """What a descriptor of the copy engine says of a memory, last axis innermost; strides are bytes."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+    def map(self) -> bytes:
+        """The descriptor, of memory that a launch will name."""
+        return tensor_map(_ANYWHERE, *self)

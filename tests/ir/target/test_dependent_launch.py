@@ -5,6 +5,7 @@ share a device.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.compile.code import Code
 from tessera.compile.gpu import lowering
+from tessera.compile.gpu.bind import Bound, function_of
+from tessera.compile.gpu.image import GpuCall
+from tessera.compile.gpu.lowering import call_of
 from tessera.compile.gpu.passes import dependent_launch as pass_early
-from tessera.compile.gpu.passes.dependent_launch import early, function_of
-from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu.passes.dependent_launch import early
 from tessera.core.dtype import bf16, f32
 from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.gluon.gemv_match import stream
@@ -36,7 +40,7 @@ def normal(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def prepared(f: Callable[..., Any], *xs: Any, **options: Any) -> GpuProgram:
+def prepared(f: Callable[..., Any], *xs: Any, **options: Any) -> Bound:
     """The program of a function, which ran once on a GPU."""
     g: Any = ts.jit(f, **options)
     g(*(ts.tensor(x, device="cuda") for x in xs))
@@ -98,11 +102,11 @@ def test_a_graph_of_early_launches_is_the_program(
 def test_an_early_kernel_waits_before_it_touches_memory() -> None:
     with fake_gpu():
         p = prepared(lambda x: op.softmax(x) @ x, normal(24, 24))
-        assert len(p.sources) > 1
-        for name, text in p.sources.items():
+        assert len(p.planned.lowered.sources) > 1
+        for name, text in p.planned.lowered.sources.items():
             assert body(text)[:2] == [NEXT, WAIT]
             assert text.count("gdc") == 4  # where they come from, and there
-            assert "gdc" not in emit(p.tiles[name])
+            assert "gdc" not in emit(p.planned.lowered.tiles[name])
 
 
 def rms(x: Any, g: Any) -> Any:
@@ -129,7 +133,11 @@ def test_a_stream_fetches_ahead_what_nothing_writes(
     with fake_gpu():
         w, x = normal(2 * ROWS, DEPTH).astype(bf16.np), normal(DEPTH).astype(bf16.np)
         p = prepared(f, w, x, normal(DEPTH), donate=donate)
-        ((kernel, text),) = [(k, p.sources[n]) for n, k in p.tiles.items() if stream(k) is not None]
+        ((kernel, text),) = [
+            (k, p.planned.lowered.sources[n])
+            for n, k in p.planned.lowered.tiles.items()
+            if stream(k) is not None
+        ]
     lines = body(text)
     fetch = next(i for i, x in enumerate(lines) if x.startswith("fetch("))
     load = next(i for i, x in enumerate(lines) if "gl.load(" in x)
@@ -142,7 +150,7 @@ def test_a_stream_fetches_ahead_what_nothing_writes(
 def test_long_launches_do_not_begin_early(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_gpu():
         p = prepared(lambda x: op.softmax(x) @ x, normal(24, 24))
-    (kernel, *_) = p.tiles.values()
+    (kernel, *_) = p.planned.lowered.tiles.values()
     blocks = int(np.prod([int(n) for _, n in kernel.grid]))
     launch = Launch(kernel, (), ())
     for most, want in ((blocks, True), (blocks - 1, False)):
@@ -156,21 +164,27 @@ def test_no_multiprocessor_gets_more_blocks_of_a_product_than_its_share() -> Non
     with launching_gpus() as fake:
         p = prepared(lambda x: op.softmax(x) @ x, normal(24, 24))
         kernels = {
-            any(op.name == "dot" for op in k.body.operations) or "dot(" in p.sources[n]: k
-            for n, k in p.tiles.items()
+            any(op.name == "dot" for op in k.body.operations)
+            or "dot(" in p.planned.lowered.sources[n]: k
+            for n, k in p.planned.lowered.tiles.items()
         }
         assert len(kernels) == 2
         name, image = next(iter(fake.kernels)), b"fake"
+
+        def call(is_product: bool, blocks: int) -> GpuCall:
+            """An early launch of so many blocks."""
+            launch = Launch(kernels[is_product], (), (), Threads(early=True))
+            return replace(call_of(Code("k", launch), (), ()), blocks=blocks)
+
         code, module = BuiltCode(name, 4, 1000, 0, (1, 1, 1), image), DriverModule(image, gpu())
         whole = gpu().shared_per_block + 1024
         for blocks in (1, 16, 132, 133, 264, 500):
-            given = Launch(kernels[True], (), (), Threads(early=True))
-            used = function_of(given, code, module, blocks).shared + 1024
+            used = function_of(call(True, blocks), code, module).shared + 1024
             share = -(-blocks // gpu().multiprocessors)
             assert share * used <= whole < (share + 1) * used
-        plain = function_of(Launch(kernels[False], (), (), Threads(early=True)), code, module, 1)
-        late = function_of(Launch(kernels[True], (), ()), code, module, 1)
+        plain = function_of(call(False, 1), code, module)
+        late = function_of(replace(call(True, 1), early=False), code, module)
         assert (plain.shared, late.shared) == (1000, 1000)
         assert fake.attributes[plain.handle, 9] == 100
         large = BuiltCode(name, 4, 200_000, 0, (1, 1, 1), image)
-        assert function_of(given, large, module, 1).shared == 200_000
+        assert function_of(call(True, 1), large, module).shared == 200_000

@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu.lowering import roles_on
+from tessera.compile.gpu.context import roles_on
 from tessera.compile.gpu.tma_tile import parameters
 from tessera.compile.gpu.triton_sources import blocks_of, source_of
 from tessera.core.dtype import bf16, f16, f32

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.compile.gpu import lowering
-from tessera.compile.gpu import program as gpu_program
-from tessera.compile.gpu.lowering import GpuCall, GpuLowering
-from tessera.compile.gpu.program import GpuProgram
+from tessera.compile.gpu import bind, context
+from tessera.compile.gpu.image import GpuCall
+from tessera.compile.gpu.lowering import GpuLowering
+from tessera.compile.gpu.planned import PlannedProgram
 from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
@@ -38,9 +38,9 @@ BUILT: dict[TritonSource, Kernel] = {}  # what Triton would have been asked for
 class Interpreted:
     """Launches that the Tile interpreter runs on the memory that addresses point at."""
 
-    def __init__(self, program: GpuProgram, calls: Sequence[GpuCall]):
+    def __init__(self, program: PlannedProgram, calls: Sequence[GpuCall]):
         self.program, self.launches = program, calls
-        self.cells = 1 + max(program._place(n)[0] for c in calls for n in (*c.inputs, *c.outputs))
+        self.cells = 1 + max(program.place(n)[0] for c in calls for n in c.buffers)
 
     def run(self, cells: Sequence[int], stream: Any = None) -> None:
         self.bind(cells)
@@ -52,14 +52,15 @@ class Interpreted:
 
     def run_one(self, i: int, stream: Any) -> None:
         c = self.launches[i]
-        verify(c.launch.kernel)
-        places = [self.program._place(n) for n in (*c.inputs, *c.outputs)]
-        known = self.program.image.known.get(c.name, {})
+        kernel = self.program.lowered.launches[c.name].kernel
+        verify(kernel)
+        places = [self.program.place(n) for n in c.buffers]
+        known = self.program.lowered.known.get(c.name, {})
         arrays = [
             _array(self.bound[cell] + offset, m.type.substitute(known))
-            for (cell, offset), m in zip(places, c.launch.kernel.parameters, strict=True)
+            for (cell, offset), m in zip(places, kernel.parameters, strict=True)
         ]
-        interpret(c.launch.kernel, arrays, dict(known))
+        interpret(kernel, arrays, dict(known))
 
 
 def _array(at: int, t: TensorType) -> Any:
@@ -71,26 +72,25 @@ def _array(at: int, t: TensorType) -> Any:
     return np.frombuffer((ctypes.c_char * size).from_address(at), dtype).reshape(shape)
 
 
-def _segments(self: GpuProgram, steps: Sequence[tuple[Any, Any]]) -> list[Any]:
+def _segments(p: PlannedProgram, gpu: Any) -> tuple[list[Any], int]:
     out: list[Any] = []
     waiting: list[GpuCall] = []
-    for access, c in [*steps, (None, None)]:
+    for access, c in [*p.steps, (None, None)]:
         if isinstance(c, GpuCall):
             waiting.append(c)
-            BUILT[c.source] = c.launch.kernel
+            BUILT[c.source] = p.lowered.launches[c.name].kernel
             continue
         if waiting:
-            out.append(Interpreted(self, tuple(waiting)))
+            out.append(Interpreted(p, tuple(waiting)))
             waiting.clear()
         if access is not None:
-            out.append((access, c))
-    self.scratch = 0
-    return out
+            out.append(bind.between(p, access, c))
+    return out, 0
 
 
 def set_roles(patch: pytest.MonkeyPatch, roles: bool) -> None:
     """Let groups of threads have roles, or not, whatever the device."""
-    patch.setattr(lowering, "roles_on", lambda device: roles)
+    patch.setattr(context, "roles_on", lambda device: roles)
 
 
 @contextmanager
@@ -98,8 +98,7 @@ def fake_gpu() -> Iterator[FakeCuda]:
     """While the block runs there is a device cuda:0."""
     fake = FakeCuda(total=1 << 30)
     with pytest.MonkeyPatch.context() as patch, driver.use(fake):
-        patch.setattr(GpuProgram, "_segments", _segments)
-        patch.setattr(gpu_program, "Launcher", Interpreted)
+        patch.setattr(bind, "segments_of", _segments)
         lang_device._gpus.cache_clear()
         try:
             yield fake
@@ -118,7 +117,7 @@ class _Kernels:
         _usual_launch(lowering, *given, **named)
         _, made = lowering.steps[-1]
         assert isinstance(made, GpuCall)
-        self.tiles[made.source] = made.launch.kernel
+        self.tiles[made.source] = lowering.made.launches[made.name].kernel
 
     def build(self, sources: Sequence[TritonSource]) -> list[BuiltCode]:
         return [self.code(s) for s in sources]
@@ -162,7 +161,7 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
         patch.setattr(
             GpuLowering, "_launch", lambda p, *given, **named: kernels.launch(p, *given, **named)
         )
-        patch.setattr(gpu_program, "build", kernels.build)
+        patch.setattr(bind, "build", kernels.build)
         lang_device._gpus.cache_clear()
         try:
             yield fake

@@ -9,7 +9,8 @@ one before it before it touches memory that the program writes.  So every launch
 it, since the one that it waits for has waited as well.
 
 Blocks that come early take the places that are free then, and one multiprocessor could get the work of two.
-A block of a product therefore asks for so much shared memory that no more than its share of the blocks fit.
+A block of a product therefore asks for so much shared memory that no more than its share of the blocks fit
+(compile/gpu/bind.py).
 """
 
 from __future__ import annotations
@@ -21,12 +22,8 @@ from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.ir.target.gluon.gemv_match import stream
 from tessera.ir.tile.ir import Kernel, walk
 from tessera.ir.tile.launch import Launch
-from tessera.runtime.cuda.device import Gpu
-from tessera.runtime.cuda.module import DriverFunction, DriverModule
-from tessera.runtime.triton_builder import BuiltCode
 
 _MOST = 4 * 132  # blocks of a short launch: four for each multiprocessor of a Hopper device
-_KEPT = 1 << 10  # bytes of shared memory that a device keeps of what each block has
 
 
 def early(launch: Launch, buffers: Sequence[str], is_constant: Callable[[str], bool]) -> Launch:
@@ -45,23 +42,6 @@ def early(launch: Launch, buffers: Sequence[str], is_constant: Callable[[str], b
     return replace(launch, threads=replace(threads, early=True, ahead=ahead))
 
 
-def function_of(
-    launch: Launch, code: BuiltCode, module: DriverModule, blocks: int
-) -> DriverFunction:
-    """The kernel of a launch of so many blocks."""
-    if not launch.threads.early:
-        return module.function(code.name, code.shared)
-    least = _shared(blocks, module.gpu) if _is_product(launch.kernel) else 0
-    function = module.function(code.name, max(code.shared, least))
-    function.prefer_shared()
-    return function
-
-
-def _is_product(kernel: Kernel) -> bool:
+def is_product(kernel: Kernel) -> bool:
+    """Whether a kernel multiplies tiles, so that its blocks keep others from their multiprocessor."""
     return any(op.name == "dot" for op in walk(kernel.body))
-
-
-def _shared(blocks: int, gpu: Gpu) -> int:
-    """Bytes of shared memory with which a multiprocessor takes no more blocks than its share."""
-    share = -(-blocks // gpu.multiprocessors)
-    return (gpu.shared_per_block + _KEPT) // (share + 1) - _KEPT + 1
