@@ -19,6 +19,7 @@ from tessera.core.errors import FlagError, OperandError, TesseraError
 from tessera.core.flags import flags, override
 from tessera.ir.graph.interp import execute, settled
 from tessera.ir.graph.op import REGISTRY
+from tests.support.breadth import examples
 from tests.support.cases.op_cases import Case, all_cases, cases
 from tests.support.cases.random_graphs import LoopSteps, Program, programs, same_bits
 from tests.support.runners.tolerance import assert_close, assert_same_bits
@@ -266,7 +267,6 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name == "llvmlite" else find(name, *a)
 import numpy as np, tessera as ts
-from tests.support.breadth import examples
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     x = ts.tensor(np.ones(3, np.float32))
