@@ -56,6 +56,7 @@ from tessera.ops.elementwise import round as round_
 from tessera.ops.reduction import any as any_
 from tessera.ops.reduction import logsumexp
 from tessera.ops.reduction import sum as sum_
+from tessera.ops.whole import whole
 
 # Normal distribution ----------------------------------------------------------------------------
 
@@ -235,6 +236,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Value:
 @public
 def multigammaln(a: ArrayLike, d: int) -> Value:
     """The logarithm of the gamma function of d dimensions."""
+    d = whole("multigammaln", "d", d)
     v = floating(as_value(a))
     total = full_like(v, d * (d - 1) / 4 * math.log(math.pi))
     for i in range(d):
