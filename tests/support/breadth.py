@@ -1,6 +1,7 @@
-"""What `make test` leaves to `make test-deep`: cases beyond the first ones of a kind, where they take long.
+"""What `make test` leaves to `make test-deep`, and `make test-oracles` to `make test-oracles-deep`.
 
-Measured by the processor time of each test, children included.  Cases that caught a seeded fault
+These are cases beyond the first ones of a kind, where they take long: by the processor time of each test,
+children included.  Cases that caught a seeded fault
 (benchmarks/records/mutations.json) always run.
 """
 
@@ -30,7 +31,8 @@ ONE_IN = {
     "test_flash_backward.py": 4, "test_fuse_contractions.py": 5, "test_golden_text.py": 2,
     "test_gradient_bits.py": 3, "test_gradient_schedules.py": 2, "test_joins.py": 2,
     "test_kernel_grad.py": 2, "test_legalize.py": 2, "test_narrow.py": 3, "test_narrow_elementwise.py": 3,
-    "test_neural.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_ops_jax.py": 3, "test_out_of_range.py": 3,
+    "test_neural.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_ops_jax.py": 3,
+    "test_out_of_range.py": 3,
     "test_primitives.py": 2, "test_random_programs.py": 24, "test_sharing.py": 2,
     "test_signed_zeros.py": 2, "test_software_pipeline.py": 2, "test_spectral_operators.py": 2,
     "test_stdlib_attention.py": 2, "test_stdlib_checks.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 5,
