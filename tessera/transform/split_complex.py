@@ -116,32 +116,40 @@ class _Choice:
     def __init__(self, g: Graph, in_pairs: bool):
         self.outputs = set() if in_pairs else set(g.outputs)
         self.inputs = set() if in_pairs else set(g.inputs)
-        self.in_pairs = in_pairs
         self.users: dict[Value, list[Node]] = {}
         for n in g.nodes:
             for v in n.operands:
                 self.users.setdefault(v, []).append(n)
         self.kept = {n for n in g.nodes if _touches(n) and _may_stay(n)}
         self.fixed = {n for n in g.nodes if _touches(n) and stays_whole(n)}
-        while gone := {n for n in self.kept if not self.is_worth_it(n)}:
-            self.kept -= gone
+        self.led: set[Node] = set()  # kept nodes that are followed by one that needs whole tensors
+        count = -1
+        while count != len(self.kept):  # from back to front for readers, then for operands
+            count = len(self.kept)
+            self.leave(g.nodes)
+
+    def leave(self, nodes: Sequence[Node]) -> None:
+        """Take out what is not read whole, and then what is not made of what is whole."""
+        self.led = set()
+        for n in reversed(nodes):
+            users = self.users.get(n.results[0], []) if n in self.kept else []
+            if n in self.kept and not self.is_read_whole(n, users):
+                self.kept.remove(n)
+            elif any(u in self.fixed or u in self.led for u in users):
+                self.led.add(n)
+        for n in nodes:
+            if n in self.kept and not self.is_made_whole(n):
+                self.kept.remove(n)
 
     def is_whole(self, n: Node | None) -> bool:
         return n is not None and (n in self.kept or n in self.fixed)
 
-    def is_worth_it(self, n: Node) -> bool:
-        y = n.results[0]
-        users = self.users.get(y, [])
-        if not all(map(self.is_whole, users)) or not (users or y in self.outputs):
-            return False
-        there = [self.is_whole(v.node) or v in self.inputs for v in n.operands if is_complex(v)]
-        return all(there) or (any(there) and any(self.is_led_to(u) for u in users))
+    def is_read_whole(self, n: Node, users: Sequence[Node]) -> bool:
+        return all(map(self.is_whole, users)) and bool(users or n.results[0] in self.outputs)
 
-    def is_led_to(self, n: Node) -> bool:
-        """Whether a node needs whole tensors, or is followed by one that does."""
-        if n in self.fixed:
-            return True
-        return n in self.kept and any(map(self.is_led_to, self.users.get(n.results[0], [])))
+    def is_made_whole(self, n: Node) -> bool:
+        there = [self.is_whole(v.node) or v in self.inputs for v in n.operands if is_complex(v)]
+        return all(there) or (any(there) and n in self.led)
 
 
 def _may_stay(n: Node) -> bool:

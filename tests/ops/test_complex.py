@@ -11,6 +11,7 @@ import tessera as ts
 from tessera import Tensor, op
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.lower import lower
+from tessera.transform.split_complex import split_complex
 from tests.support.runners import levels
 
 NAMES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
@@ -287,3 +288,17 @@ def test_empty_tensors_and_numbers() -> None:
         ts.jit(lambda x: op.log(x))(np.complex128(1j)), np.pi / 2 * 1j, atol=1e-16
     )
     assert complex(ts.jit(lambda x: op.prod(x))(np.zeros(0, np.complex64))) == 1
+
+
+@pytest.mark.parametrize("last", [op.fft, op.abs], ids=["whole", "pairs"])
+def test_the_choice_of_pairs_takes_a_long_chain(last: Any) -> None:
+    """Every value of the chain has two readers, so that it has 2^400 ways through it."""
+
+    def f(z: Any) -> Any:
+        for _ in range(400):
+            z = z * z + z
+        return last(z)
+
+    g = split_complex(ts.trace(f, Tensor[16, ts.c64]))
+    assert any(n.op.name == "complex" for n in g.nodes) is False
+    assert len(g.nodes) == 801 or last is op.abs
