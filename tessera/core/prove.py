@@ -1,6 +1,6 @@
 """Proofs about positions: whether integer polynomials can satisfy inequalities together.
 
-A fact is a size that is at least 0.  What is no polynomial (quotients, remainders, minima) gets the
+A fact is a size that is at least 0.  What is not a polynomial (quotients, remainders, minima) gets the
 inequalities that define it; each monomial is then a variable of its own, and the linear system is
 refuted exactly, with rational pivots, rounding of constants and branches over integers.  A refutation
 is a proof; "not refuted" says nothing.

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: eight bytes of length, then JSON that says where each tensor lies.
+"""The header of a safetensors file: eight bytes of length, then JSON that says the place of each tensor.
 
 Nothing in a file is believed before it is checked: sizes, nesting, names, dtypes, and that the tensors fill
 the data without holes and overlaps.

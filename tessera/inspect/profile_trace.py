@@ -1,6 +1,6 @@
 """Traces: a profile in the trace event format that Perfetto and chrome://tracing open.
 
-Spans are complete events ("X") that lie inside each other on the track of their thread, memory is a counter
+Spans are complete events ("X") nested inside each other on the track of their thread, memory is a counter
 ("C"), and names are metadata ("M"); times are microseconds.
 """
 

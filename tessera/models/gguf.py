@@ -1,6 +1,6 @@
 """GGUF files: metadata and tensors, mapped into memory and checked before anything is used.
 
-No count in a file makes us allocate: a string, an array or a tensor must lie within the file before it is
+No count in a file makes us allocate: a string, an array or a tensor must be within the file before it is
 read.
 """
 

@@ -1,4 +1,4 @@
-"""Stamps: when kernels begin and end, told by the kernels themselves.
+"""Stamps: when kernels begin and end, written by the kernels themselves.
 
 A job can run through another kernel that looks at the clock, runs the job's own, looks again and notes
 both times in the job's record.  The thread pool knows nothing of it, and jobs that are not stamped pay

@@ -1,6 +1,6 @@
 """A linker for one x86-64 object file, which puts all of its sections into one piece of memory.
 
-LLVM's own asks for memory section by section, and aborts the process when what it gets lies further
+LLVM's own asks for memory section by section, and aborts the process when what it gets is further
 apart than an instruction reaches.  That happens beside a GPU's driver or other large libraries, which leave
 small holes all over the address space.
 """
