@@ -33,7 +33,7 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOOL = "run"
-_MOST_INSTANCES = 600
+_MOST_INSTANCES = 600  # bounds the work of a run, not measured
 _BUDGET = 12_000  # operations, each of a thousand elements
 _SHARED = -2  # several instances have read an element
 

@@ -31,7 +31,7 @@ Row = dict[Monomial, int]  # coefficients; the empty monomial is the constant
 
 _SPLITS = 4  # minima and maxima that are taken apart
 _BRANCHES = 3  # integer branches, one below the other
-_PIVOTS = 400
+_PIVOTS = 400  # bounds a proof's time, not measured: a proof that needs more fails
 _ROWS = 120  # inequalities; products stop there
 _ALL = 1 << 10  # hops: every fact that has to do with a size
 

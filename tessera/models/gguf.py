@@ -22,7 +22,7 @@ from tessera.models.blocks import FORMATS, Array, BlockFormat, Groups, dequantis
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32  # of a file that names none
-MOST_AXES = 4
+MOST_AXES = 4  # GGML_MAX_DIMS
 DEEPEST = 4  # arrays in arrays
 STRING, ARRAY, BOOL = 8, 9, 7
 NUMBERS = {

@@ -31,7 +31,7 @@ SMALL = 1 << 16  # bytes below which NumPy's own allocator is as fast
 NOTABLE = (
     1 << 26
 )  # bytes from which a run first asks whether they can be had, where no limit is set
-_LINE = 64
+_LINE = 64  # bytes of a cache line
 
 
 class KeptBlocks(Protocol):

@@ -24,7 +24,7 @@ from tessera.runtime.pool import Job
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FIRST, LAST, BUSY, RUNS = range(4)
-WORDS = 4
+WORDS = 4  # of a kernel: first, last, busy, runs
 _NEVER = np.iinfo(np.int64).max
 # The clock of time.perf_counter, as the C library numbers it.
 _CLOCKS = {"linux": 1, "darwin": 8}

@@ -23,7 +23,7 @@ _WRITE, _ALLOC = 1, 2
 _ABSOLUTE, _FAR = 0xFFF1, (1,)
 _NEAR, _THROUGH_TABLE = (2, 4), (9, 41, 42)
 _STUB = b"\xff\x25\x00\x00\x00\x00"  # jmp to the address that follows
-_STUB_BYTES = 16
+_STUB_BYTES = 16  # six of the jump, eight of the address, aligned
 _PAGE = mmap.PAGESIZE
 
 
