@@ -78,7 +78,10 @@ class OnnxModule:
         if found is not None:
             types, made = found
             tensors = {k: holding(t, _shown(inputs[k]), ANYWHERE) for k, t in types.items()}
-            return made.named(tensors, self.outputs)
+            answer = made.named(tensors, self.outputs)
+            if answer is not None:
+                return answer
+            self._direct.clear()
         results, used = self._looked_up(inputs)
         known = self._kind(inputs)
         if used is not None and known is not None and len(inputs) == len(self.inputs):

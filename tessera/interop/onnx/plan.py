@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.interop.onnx import assume
 from tessera.interop.onnx.evaluate import Evaluator, OnnxScope, reads
 from tessera.interop.onnx.model import DataDependentError, OnnxGraph, OnnxInfo, OnnxNode
 from tessera.interop.onnx.rule import tensor
@@ -30,25 +31,41 @@ class OnnxPlan:
         self.known: dict[str, Any] = {}  # what the trace has settled
         self.program: Jitted | None = None
         self.names: tuple[str, ...] = ()  # of the results of the program
+        self.may_assume = True
+        self.assumes = False  # whether the last result says that what the trace assumed holds
         self._at: int | None = None  # the node that is being traced
 
     def run(self, tensors: Mapping[str, Value]) -> list[Any]:
         """The outputs of the graph."""
         if not self.compiled(tensors):
             return self.eager(tensors)
-        assert self.program is not None
-        results = self.program(dict(tensors))
+        results = self._results(tensors)
+        if results is None:
+            return self.run(tensors)
         return self._rest(dict(tensors), dict(zip(self.names, results, strict=True)))
 
     def gives_all(self, outputs: Sequence[str]) -> bool:
         """Whether there is a program whose results are all of these outputs."""
         return self.program is not None and not self.late and set(outputs) <= set(self.names)
 
-    def named(self, tensors: dict[str, Value], outputs: Sequence[OnnxInfo]) -> dict[str, Any]:
-        """The outputs by name, where the program gives all of them."""
-        assert self.program is not None
-        found = dict(zip(self.names, self.program(tensors), strict=True))
+    def named(
+        self, tensors: dict[str, Value], outputs: Sequence[OnnxInfo]
+    ) -> dict[str, Any] | None:
+        """The outputs by name, where the program gives all of them; None where it assumed too much."""
+        results = self._results(tensors)
+        if results is None:
+            return None
+        found = dict(zip(self.names, results, strict=True))
         return {o.name: found[o.name] for o in outputs}
+
+    def _results(self, tensors: Mapping[str, Value]) -> list[Any] | None:
+        """What the program gives; None, and it is traced anew, where what it assumed does not hold."""
+        assert self.program is not None
+        results: list[Any] = self.program(dict(tensors))
+        if not self.assumes or bool(np.asarray(results.pop())):
+            return results
+        self.program, self.may_assume, self.late = None, False, set()
+        return None
 
     def eager(self, tensors: Mapping[str, Value]) -> list[Any]:
         """The outputs of the graph, node by node."""
@@ -91,6 +108,15 @@ class OnnxPlan:
                 made |= set(n.outputs) - {""}
 
     def _traced(self, inputs: dict[str, Any]) -> list[Any]:
+        self.assumes = False
+        if not self.may_assume:
+            return self._program(inputs)
+        with assume.assumptions() as held:
+            results = self._program(inputs)
+            self.assumes = bool(held)
+            return [*results, assume.all_hold(held)] if held else results
+
+    def _program(self, inputs: dict[str, Any]) -> list[Any]:
         scope = OnnxScope({**self.graph.initialisers, **self.fixed, **inputs})
         for i, n in enumerate(self.graph.nodes):
             if i not in self.late:

@@ -49,6 +49,7 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.schedule.passes.fuse_contractions import fuse_contractions
 from tessera.ir.schedule.views import (
     batch_axes,
+    is_layout_view,
     is_simple,
     keeps_order,
     reads_lines,
@@ -207,8 +208,9 @@ class _GraphLowering(Questions):
         return widens(t) and all(is_simple(r.index, sizes) for r in reads(t))
 
     def is_layout(self, n: Node) -> bool:
-        """A view of a tensor in memory."""
-        return n.op.view is not None and all(v in self.names for v in n.operands)
+        """A view of a tensor in memory, or a copy of it."""
+        there = n.op.view is not None and all(v in self.names for v in n.operands)
+        return there and is_layout_view(n)
 
     def whole(self, n: Node) -> None:
         """An op on whole tensors: a primitive, or a call to the host."""

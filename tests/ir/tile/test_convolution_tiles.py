@@ -15,10 +15,12 @@ from tessera import Tensor, bf16, f16, f32, f64, op
 from tessera.core.convolutions import ConvolutionLeaves, phases
 from tessera.core.flags import override
 from tessera.core.folds import LEAF, contract
+from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
+from tessera.ir.tile.cpu.conv.windows import ConvolutionProblem
 from tessera.ops.shape import pad
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels
@@ -122,6 +124,30 @@ def test_every_level_has_the_bits_of_the_definition(case):
     found = check(lambda x, w: op.conv(x, w, **params), draw(x), draw(w, seed=1))
     want = reference(lambda x, w: op.conv(x, w, **params), x, w)
     assert np.abs(found - want).max() < 2e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("made", [3, 20])
+@pytest.mark.parametrize(("window", "dilation"), [((3, 1), 40), ((5, 3), 27), ((3, 3), 6)])
+def test_only_what_windows_see_is_copied(made, window, dilation):
+    """Rows between the places of a window are left out, where they are farther apart than the outputs."""
+    x, w = draw((1, 4, 110, 60)), draw((made, 4, *window), seed=1)
+    pads = tuple(((k - 1) // 2 * dilation,) * 2 for k in window)
+
+    def f(x, w):
+        return op.conv(x, w, padding=pads, dilation=dilation)
+
+    got = check(f, x, w, interpret=dilation == 6)
+    np.testing.assert_allclose(
+        got, oracle(x, w, padding=pads, dilation=dilation), rtol=1e-4, atol=1e-4
+    )
+    step = ConvolutionProblem.of(
+        *(TensorType(f32, a.shape) for a in (x, w, got)),
+        {"groups": 1, "padding": pads, "stride": (1, 1), "dilation": (dilation,) * 2},
+    )
+    for rows in range(1, dilation + 1):
+        assert step.span(1, rows) == window[0] * rows
+    seen = {y + k * step.gap(1, 5): y + k * dilation for y in range(5) for k in range(window[0])}
+    assert all(step.place(1, 5, at) == y for at, y in seen.items())
 
 
 @settings(max_examples=15)

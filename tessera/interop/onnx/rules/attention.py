@@ -8,6 +8,7 @@ from typing import Any
 from tessera.core.dtype import as_dtype, bool_, f32, i64
 from tessera.interop.onnx.model import DTYPES, OnnxError
 from tessera.interop.onnx.rule import NodeCall, rule
+from tessera.interop.onnx.rules.elementwise import sigmoid
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -221,4 +222,4 @@ def _by_head(x: Any, heads: int) -> Any:
 
 @rule("SwiGLU")
 def _swiglu(n: NodeCall, a: Any, b: Any) -> Any:
-    return op.mul(op.mul(a, op.sigmoid(op.mul(a, n.get("alpha", 1.0)))), b)
+    return op.mul(op.mul(a, sigmoid(op.mul(a, n.get("alpha", 1.0)))), b)

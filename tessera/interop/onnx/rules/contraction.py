@@ -10,6 +10,7 @@ import numpy as np
 from tessera.core.dtype import f32, i32
 from tessera.interop.onnx.model import OnnxError
 from tessera.interop.onnx.rule import NodeCall, at_once, host, is_known, numpy_dtype, rule
+from tessera.interop.onnx.rules.elementwise import sigmoid
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -237,6 +238,6 @@ def _causal_conv(n: NodeCall, x: Any, w: Any, bias: Any = None, past: Any = None
     whole = op.concat([before, x], 2)
     y = op.conv(whole, w, bias, groups=x.shape[1])
     if n.get("activation", "none") in ("silu", "swish"):
-        y = op.silu(y)
+        y = op.mul(y, sigmoid(y))
     start = whole.shape[2] - (k - 1)
     return y, op.index(whole, (slice(None), slice(None), slice(start, None)))

@@ -7,6 +7,7 @@ from typing import Any
 from tessera.core.dtype import as_dtype, f32, u8
 from tessera.interop.onnx.rule import NodeCall, numpy_dtype, rule
 from tessera.interop.onnx.rules.contraction import centred, whole_matmul, window
+from tessera.interop.onnx.rules.elementwise import sigmoid
 from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
 from tessera.interop.onnx.rules.quantise import _requantized, bounds
 from tessera.interop.onnx.rules.rnn import _lstm
@@ -33,7 +34,7 @@ def _bias_gelu(n: NodeCall, x: Any, bias: Any) -> Any:
 
 @rule("QuickGelu", domain=_MS)
 def _quick_gelu(n: NodeCall, x: Any) -> Any:
-    return op.mul(x, op.sigmoid(op.mul(x, n.get("alpha", 1.702))))
+    return op.mul(x, sigmoid(op.mul(x, n.get("alpha", 1.702))))
 
 
 @rule("FusedMatMul", domain=_MS)
@@ -50,7 +51,7 @@ def _fused_conv(n: NodeCall, x: Any, w: Any, bias: Any = None, more: Any = None)
     y = y if more is None else op.add(y, more)
     given = n.get("activation_params", [])
     made: dict[str, Any] = {
-        "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": op.sigmoid,
+        "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": sigmoid,
         "LeakyRelu": lambda v: op.leaky_relu(v, given[0]),
         "Clip": lambda v: op.clip(v, given[0], given[1]),
         "HardSigmoid": lambda v: op.clip(op.add(op.mul(v, given[0]), given[1]), 0, 1),

@@ -6,13 +6,16 @@ is eager or carries sequences.  What is traced becomes cond, scan or while_loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tessera.core.dtype import i64
 from tessera.core.errors import DTypeError, ShapeError, TesseraError, TreeError
-from tessera.interop.onnx.model import DataDependentError, OnnxError, OnnxGraph
+from tessera.interop.onnx import assume
+from tessera.interop.onnx.evaluate import reads
+from tessera.interop.onnx.model import DataDependentError, OnnxError, OnnxGraph, OnnxInfo
 from tessera.interop.onnx.rule import (
     NodeCall,
     axis_of,
@@ -24,9 +27,11 @@ from tessera.interop.onnx.rule import (
     tracing,
 )
 from tessera.lang import op
+from tessera.lang.control import eval_shape
 from tessera.ops.define import as_value
 
 _UNLIKE = (ShapeError, DTypeError, TreeError)
+_FEW = 8  # nodes of a branch that is computed whichever is taken
 _MOST = 1 << 31  # steps of a loop that only its condition ends
 
 
@@ -36,14 +41,42 @@ def _if(n: NodeCall, condition: Any) -> Any:
     if is_known(condition):
         return tuple(n.run(yes if bool(one(condition, "the condition")) else no, []))
     try:
-        out = op.cond(
-            op.reshape(condition, ()),
-            lambda: _values(n.run(yes, [])),
-            lambda: _values(n.run(no, [])),
-        )
+        return _chosen(n, op.reshape(condition, ()), yes, no)
     except TesseraError as e:  # only the branch that is taken needs to fit its inputs
         raise DataDependentError(f"its branches differ: {e.message}") from None
+
+
+def _chosen(n: NodeCall, condition: Any, yes: OnnxGraph, no: OnnxGraph) -> tuple[Any, ...]:
+    """A branch; where each is a few nodes that give single numbers, both are computed."""
+    if tracing() and all(len(g.nodes) <= _FEW and not _nests(g) for g in (yes, no)):
+        with assume.collected() as held:
+            both = [_declared(n.run(g, []), g.outputs) for g in (yes, no)]
+        if not held and all(a.type == b.type and not a.ndim for a, b in zip(*both, strict=True)):
+            return tuple(op.where(condition, a, b) for a, b in zip(*both, strict=True))
+
+    def branches(run: Callable[[Callable[[], Any]], Any]) -> Any:
+        parts = [lambda g=g: run(lambda: _declared(n.run(g, []), g.outputs)) for g in (yes, no)]
+        return op.cond(condition, *parts)
+
+    with assume.collected() as held:
+        out = branches(lambda f: f())
+    if held:
+        out, holds = branches(assume.answered)
+        assume.assume(holds)
     return tuple(out)
+
+
+def _declared(found: Sequence[Any], outputs: Sequence[OnnxInfo]) -> list[Any]:
+    """Results of a region, single numbers in the shape that it declares for them."""
+    out = []
+    for x, info in zip(_values(found), outputs, strict=True):
+        single = info.shape is not None and set(info.shape) <= {1} and set(x.shape) <= {1}
+        out.append(op.reshape(x, info.shape) if single and x.shape != info.shape else x)
+    return out
+
+
+def _nests(g: OnnxGraph) -> bool:
+    return any(True for n in g.nodes for _ in n.graphs())
 
 
 def _values(xs: Sequence[Any]) -> list[Any]:
@@ -59,12 +92,13 @@ def _values(xs: Sequence[Any]) -> list[Any]:
 @rule("Loop", fold=False)
 def _loop(n: NodeCall, trips: Any = None, condition: Any = None, *state: Any) -> Any:
     body: OnnxGraph = n.need("body")
-    known = all(map(is_known, (trips, condition)))
     if not tracing() or any(isinstance(s, list) or is_foreign(s) for s in state):
         return _steps_in_python(n, body, trips, condition, state)
-    if known and (condition is None or bool(one(condition, "the condition"))) and trips is not None:
+    loop = _Loop(n, body, state)
+    starts = is_known(condition) and (condition is None or bool(one(condition, "the condition")))
+    if starts and is_known(trips) and trips is not None:
         try:
-            return _scanned(n, body, int(one(trips, "the trip count")), state)
+            return _scanned(loop, int(one(trips, "the trip count")))
         except _NotAScan:
             pass
         except _UNLIKE as e:
@@ -74,7 +108,40 @@ def _loop(n: NodeCall, trips: Any = None, condition: Any = None, *state: Any) ->
             "the number of steps is decided by data and a value of each step is kept; run the model outside "
             "of jit"
         )
-    return _while(n, body, trips, condition, state)
+    runs = starts and is_known(trips) and (trips is None or one(trips, "the trip count") > 0)
+    return _while(loop, trips, condition, bool(runs))
+
+
+class _Loop:
+    """The body of a Loop, whose state is what changes; what every step hands on stays outside."""
+
+    def __init__(self, n: NodeCall, body: OnnxGraph, state: Sequence[Any]):
+        self.n, self.body, self.state = n, body, state
+        pairs = zip(body.inputs[2:], body.outputs[1:], strict=False)
+        self.moving = [k for k, (a, b) in enumerate(pairs) if a.name != b.name]
+        read = {o.name for o in body.outputs}.union(*map(reads, body.nodes))
+        self.left = [body.outputs[1 + k] for k in self.moving]
+        self.unread = {k for k in self.moving if body.inputs[2 + k].name not in read}
+
+    def first(self) -> list[Any]:
+        """The state that changes, before the first step."""
+        return _values([self.state[k] for k in self.moving])
+
+    def step(self, i: Any, on: Any, moving: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
+        """The condition, the state that changes and what is kept, after a step."""
+        state = list(self.state)
+        for k, x in zip(self.moving, moving, strict=True):
+            state[k] = x
+        out = self.n.run(self.body, [i, on, *state])
+        after = _declared([out[1 + k] for k in self.moving], self.left)
+        return out[0], after, _values(out[1 + len(state) :])
+
+    def after(self, moving: Sequence[Any], kept: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The outputs of the node."""
+        state = list(self.state)
+        for k, x in zip(self.moving, moving, strict=True):
+            state[k] = x
+        return (*state, *kept)
 
 
 class _NotAScan(Exception):
@@ -105,21 +172,36 @@ def _stacked(xs: list[Any], body: OnnxGraph, k: int) -> Any:
     return np.stack(xs) if is_foreign(xs[0]) else op.stack([tensor(x) for x in xs])
 
 
-def _scanned(n: NodeCall, body: OnnxGraph, trips: int, state: Sequence[Any]) -> Any:
+def _scanned(loop: _Loop, trips: int) -> Any:
     """A loop of a known number of steps whose body never ends it."""
 
     def step(carry: list[Any], i: Any) -> tuple[list[Any], list[Any]]:
-        out = n.run(body, [i, np.array(True), *carry])
-        if not is_known(out[0]) or not bool(one(out[0], "the condition")):
+        go, after, kept = loop.step(i, np.array(True), carry)
+        if not is_known(go) or not bool(one(go, "the condition")):
             raise _NotAScan
-        values = _values(out[1:])
-        return values[: len(state)], values[len(state) :]
+        return after, kept
 
-    last, kept = op.scan(step, _values(state), op.arange(trips))
-    return (*last, *kept)
+    return loop.after(*_carried(step, loop.first(), op.arange(trips)))
 
 
-def _while(n: NodeCall, body: OnnxGraph, trips: Any, condition: Any, state: Sequence[Any]) -> Any:
+def _carried(step: Callable[[Any, Any], Any], first: list[Any], rows: Any) -> Any:
+    """A scan; what its steps assume is carried along."""
+    with assume.collected() as held:
+        found = op.scan(step, first, rows)
+    if not held:
+        return found
+
+    def answered(carry: Any, row: Any) -> Any:
+        (after, kept), holds = assume.answered(lambda: step(carry[0], row), carry[1])
+        return (after, holds), kept
+
+    (last, holds), kept = op.scan(answered, (first, as_value(np.array(True))), rows)
+    assume.assume(holds)
+    return last, kept
+
+
+def _while(loop: _Loop, trips: Any, condition: Any, runs: bool) -> Any:
+    """A loop that data ends; `runs` says that it takes a step at least."""
     most = np.array(_MOST) if trips is None else op.reshape(trips, ())
     go = np.array(True) if condition is None else op.reshape(condition, ())
 
@@ -128,13 +210,38 @@ def _while(n: NodeCall, body: OnnxGraph, trips: Any, condition: Any, state: Sequ
 
     def step(c: Any) -> Any:
         i, on, carry = c
-        out = _values(n.run(body, [i, on, *carry]))
-        return op.add(i, 1), op.reshape(out[0], ()), out[1:]
+        go, after, _ = loop.step(i, on, carry)
+        return op.add(i, 1), op.reshape(go, ()), after
+
+    def answered(c: Any) -> Any:
+        return assume.answered(lambda: step(c[0]), c[1])
 
     try:
-        return tuple(op.while_loop(test, step, (np.array(0), go, _values(state)))[2])
+        first = loop.first()
+        if runs and loop.unread:
+            first = _as_left(loop, first)
+        start = (np.array(0), go, first)
+        with assume.collected() as held:
+            found = op.while_loop(test, step, start)
+        if held:
+            true = as_value(np.array(True))
+            found, holds = op.while_loop(lambda c: test(c[0]), answered, (start, true))
+            assume.assume(holds)
+        return loop.after(found[2])
     except _UNLIKE as e:
         raise DataDependentError(f"its state changes type: {e.message}") from None
+
+
+def _as_left(loop: _Loop, first: list[Any]) -> list[Any]:
+    """The state, but what no step reads begins as zeros of the type that steps leave it in."""
+    with assume.collected():
+        types = eval_shape(
+            lambda c: loop.step(op.full((), 0, i64), as_value(np.array(True)), c)[1], first
+        )
+    return [
+        op.zeros(t.shape, t.dtype) if k in loop.unread else x
+        for k, x, t in zip(loop.moving, first, types, strict=True)
+    ]
 
 
 @rule("Scan", fold=False)
@@ -174,7 +281,7 @@ def _scan_along(
         out = _values(n.run(body, [*carry, *row]))
         return out[: len(state)], out[len(state) :]
 
-    last, ys = op.scan(step, _values(state), rows)
+    last, ys = _carried(step, _values(state), rows)
     out_axes = n.get("scan_output_axes", [0] * kept)
     out_ways = n.get("scan_output_directions", [0] * kept)
     done = []

@@ -11,6 +11,7 @@ from tessera.core.dtype import bool_, f32, i32
 from tessera.interop.onnx.model import OnnxError
 from tessera.interop.onnx.rule import NodeCall, host, rule
 from tessera.interop.onnx.rules.contrib import _real, _rounded
+from tessera.interop.onnx.rules.elementwise import sigmoid
 from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
 from tessera.interop.onnx.rules.pool import _average_pool, _max_pool
 from tessera.lang import op
@@ -239,7 +240,7 @@ def _fused_gemm(n: NodeCall, a: Any, b: Any, c: Any = None) -> Any:
     y = op.mul(op.matmul(a, b), n.get("alpha", 1.0))
     y = y if c is None else op.add(y, op.mul(c, n.get("beta", 1.0)))
     made: dict[str, Any] = {
-        "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": op.sigmoid, "Elu": op.elu,
+        "Relu": op.relu, "Tanh": op.tanh, "Sigmoid": sigmoid, "Elu": op.elu,
         "LeakyRelu": lambda v: op.leaky_relu(v, n.get("activation_alpha", 0.01)),
     }  # fmt: skip
     name = n.get("activation", "")

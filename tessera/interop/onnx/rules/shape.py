@@ -9,8 +9,9 @@ import numpy as np
 
 from tessera.core.dims import Dim, product
 from tessera.core.dtype import i64
+from tessera.interop.onnx import assume
 from tessera.interop.onnx import sizes as arithmetic
-from tessera.interop.onnx.model import DTYPES, OnnxError
+from tessera.interop.onnx.model import DTYPES, DataDependentError, OnnxError
 from tessera.interop.onnx.rule import (
     NodeCall,
     Sizes,
@@ -18,6 +19,7 @@ from tessera.interop.onnx.rule import (
     axis_of,
     host,
     integers,
+    is_known,
     numpy_dtype,
     one,
     rule,
@@ -135,6 +137,8 @@ def _slice(
     n: NodeCall, x: Any, starts: Any = None, ends: Any = None, axes: Any = None, steps: Any = None
 ) -> Any:
     x = tensor(x)
+    if n.version >= 10 and assume.allowed() and not (_is_size(starts) and _is_size(ends)):
+        return _moving_slice(x, starts, ends, axes, steps)
     if n.version < 10:
         start, stop, along = n.need("starts"), n.need("ends"), n.get("axes")
     else:
@@ -146,6 +150,28 @@ def _slice(
     for k, axis in enumerate(where):
         key[axis] = _range(start[k], stop[k], step[k], x.shape[axis])
     return op.index(x, tuple(key))
+
+
+def _is_size(x: Any) -> bool:
+    return is_known(x) or isinstance(x, Sizes)
+
+
+def _moving_slice(x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+    """A slice whose ends are data, of the length that they are apart."""
+    count = int(starts.shape[0])
+    along = range(count) if axes is None else axes_of(integers(axes, "axes"), len(x.shape))
+    at: list[Any] = [0] * len(x.shape)
+    sizes = list(x.shape)
+    plain = steps is None or all(s == 1 for s in integers(steps, "steps"))
+    for k, axis in enumerate(along):
+        start, stop = (op.reshape(op.index(tensor(v), slice(k, k + 1)), ()) for v in (starts, ends))
+        size = assume.distance(starts if count == 1 else start, ends if count == 1 else stop)
+        if size is None or not plain or not isinstance(sizes[axis], int):
+            raise DataDependentError("starts and ends are computed from the inputs of the model")
+        whole = op.logical_and(op.ge(start, 0), op.le(stop, sizes[axis]))
+        assume.assume(op.logical_and(op.eq(op.sub(stop, start), size), whole))
+        at[axis], sizes[axis] = start, size
+    return op.dynamic_slice(x, tuple(at), tuple(sizes))
 
 
 def _range(start: Any, stop: Any, step: Any, size: Any) -> slice:
@@ -202,6 +228,11 @@ def _range_of(n: NodeCall, start: Any, limit: Any, delta: Any) -> Any:
     if any(isinstance(x, Sizes) for x in (start, limit, delta)):
         a, b, s = (one(x, "a bound") for x in (start, limit, delta))
         return op.arange(a, b, s, i64)
+    if assume.allowed() and not (is_known(start) and is_known(limit)) and is_known(delta):
+        size = assume.distance(start, limit) if one(delta, "delta") == 1 else None
+        if size is not None:
+            assume.assume(op.eq(op.sub(limit, start), size))
+            return op.add(start, op.arange(0, size, 1, as_value(start).dtype))
     a, b, s = (host(x, "a bound").reshape(()) for x in (start, limit, delta))
     wide = np.float64 if a.dtype.kind == "f" else np.int64
     count = max(math.ceil((b.astype(wide) - a.astype(wide)) / s.astype(wide)), 0)

@@ -97,9 +97,10 @@ class Pixels:
         step, (channels, planes, rows, phases, across) = p.stride, self.seen.type.shape
         with b.loop(0, channels) as c, b.loop(0, planes) as z, b.loop(0, rows) as y:
             here = (c.variable, z.variable, y.variable)
+            plane, row = p.place(0, 1, here[1]), p.place(1, self.rows, here[2])
             at = (
-                self.batch, self.group, here[0], self.z * step[0] + here[1] - p.low[0],
-                self.first * step[1] + here[2] - p.low[1],
+                self.batch, self.group, here[0], self.z * step[0] + plane - p.low[0],
+                self.first * step[1] + row - p.low[1],
             )  # fmt: skip
             with b.loop(0, across, LANES) as x:
                 i = x.variable
@@ -156,7 +157,7 @@ class Pixels:
         p, (c, k0, k1, k2) = self.p, k
         phase, far = k2 * p.dilation[2] % p.stride[2], k2 * p.dilation[2] // p.stride[2]
         at = (
-            c, k0 * p.dilation[0], y * p.stride[1] + k1 * p.dilation[1], phase,
+            c, k0 * p.gap(0, 1), y * p.stride[1] + k1 * p.gap(1, self.rows), phase,
             chunk * self.width + far,
         )  # fmt: skip
         return self.b.load(self.seen, at, (1, 1, 1, 1, self.width), axes=(3, 4))

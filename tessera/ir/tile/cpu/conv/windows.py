@@ -59,8 +59,23 @@ class ConvolutionProblem:
         return ConvolutionLeaves.of((self.channels, *self.window))
 
     def span(self, axis: int, count: Size) -> Size:
-        """Places of x that so many neighbouring windows see."""
-        return (count - 1) * self.stride[axis] + (self.window[axis] - 1) * self.dilation[axis] + 1
+        """Places of x that so many neighbouring windows see; those between them are left out."""
+        return (count - 1) * self.stride[axis] + (self.window[axis] - 1) * self.gap(axis, count) + 1
+
+    def gap(self, axis: int, count: Size) -> int:
+        """How far apart two places of a window lie in a copy of what so many windows see.
+
+        Where a window's places are farther apart than its neighbours reach, what nobody sees is not copied;
+        along x, whole lines are.
+        """
+        if axis == MOST_AXES - 1 or not isinstance(count, int):
+            return self.dilation[axis]
+        return min(self.dilation[axis], max((count - 1) * self.stride[axis] + 1, 1))
+
+    def place(self, axis: int, count: Size, at: Size) -> Size:
+        """Where a place of such a copy lies in x, behind its first."""
+        gap, dilation = self.gap(axis, count), self.dilation[axis]
+        return at if gap == dilation else at // gap * dilation + at % gap
 
 
 def runs(start: Size, stop: Size, height: int) -> Iterator[tuple[Size, Size, int]]:
@@ -143,7 +158,7 @@ class Seen:
         channels: int,
         counts: Sequence[Size],
     ):
-        self.b, self.p, self.x = b, p, x
+        self.b, self.p, self.x, self.counts = b, p, x, counts
         z, y, width = (p.span(i, n) for i, n in enumerate(counts))
         shape = (images, channels, z, y, (width + LANES - 1) // LANES * LANES)
         self.scratch = b.alloc(p.dtype.accum, shape)
@@ -160,9 +175,8 @@ class Seen:
             b.loop(0, rows) as y,
         ):
             here = (image.variable, c.variable, z.variable, y.variable)
-            at = (
-                batch + here[0], group, channel + here[1], start[0] + here[2], start[1] + here[3],
-            )  # fmt: skip
+            plane, row = (p.place(i, self.counts[i], here[2 + i]) for i in range(2))
+            at = (batch + here[0], group, channel + here[1], start[0] + plane, start[1] + row)
             middle = width // _WIDE * _WIDE
             for low, high, part in ((0, middle, _WIDE), (middle, width, LANES)):
                 if low == high:
@@ -180,7 +194,8 @@ class Seen:
     def load(self, image: Size, channel: Size, at: Sequence[Size], k: Sequence[Size]) -> Tile:
         """The place k of the window at `at`, as a tile of one element."""
         p = self.p
-        place = (n * s + j * d for n, j, s, d in zip(at, k, p.stride, p.dilation, strict=True))
+        gaps = (p.gap(i, n) for i, n in enumerate(self.counts))
+        place = (n * s + j * d for n, j, s, d in zip(at, k, p.stride, gaps, strict=True))
         return self.b.load(self.scratch, (image, channel, *place), (1,) * 5, axes=(3, 4))
 
 
