@@ -2,7 +2,7 @@
 
     python tools/structure.py                           the figures of this tree
     python tools/structure.py --before FOLDER           beside those of another checkout
-    python tools/structure.py --before FOLDER --write   into docs/decisions/078-structure.md
+    python tools/structure.py --before FOLDER --write   into docs/decisions/080-structure.md
 
 Static figures are of the files of `tessera/`.  A first call is `softmax(gelu(x @ w) @ x) + cumsum(x)` in a
 process of its own with an empty cache: files entered are those in which a Python function ran, and a move is
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "decisions" / "078-structure.md"
+PAGE = ROOT / "docs" / "decisions" / "080-structure.md"
 BEGIN, END = "<!-- tools/structure.py -->\n", "<!-- end -->\n"
 Trees = dict[Path, ast.Module]
 
