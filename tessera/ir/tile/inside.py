@@ -1,4 +1,4 @@
-"""inside: every access of a kernel lies in its memory, but along the axes that it masks.
+"""inside: every access of a kernel is in its memory, but along the axes that it masks.
 
 Three proofs are tried, from the quickest on: intervals of the counters, inequalities between positions
 (core/prove.py), and, where all sizes are numbers, every value of the counters.

@@ -1,6 +1,6 @@
 """sharing: which parameters of a kernel may be one memory, so that a result takes an operand's place.
 
-A kernel writes each element of a result once.  So a result may lie where an operand lies when every
+A kernel writes each element of a result once.  So a result may share the memory of an operand when every
 load of the operand comes before the store of the same element:
 
     y[p, i:i+64] = exp(load x[p, i:i+64])                      the box that is loaded is stored next
