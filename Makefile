@@ -22,8 +22,9 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 # Tests start processes; where byte code is not kept, each compiles the whole package again (an import takes
 # 1.35 s of the processor instead of 0.55).
 BYTE_CODE := PYTHONDONTWRITEBYTECODE=
-# A file runs in one process: what its tests share is made once, and they run in their order.
-WORKERS := -n 2 --dist loadfile
+# A file runs in one process: what its tests share is made once, and they run in their order.  Files come in
+# the order of tests/support/longest.py, not by their numbers of tests: at the end both processes are busy.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-deep test-oracles docs bench clean
 .DEFAULT_GOAL := demo
@@ -34,7 +35,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
-	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --num-workers 2
 	$(ONE_THREAD) $(BYTE_CODE) $(VENV)/bin/python -m pytest $(WORKERS) -m "not oracle and not gpu and not deep"
 
 test-deep: $(VENV)/.installed-test

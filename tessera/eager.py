@@ -24,10 +24,17 @@ from tessera.core.constraints import Scope, scope, solve
 from tessera.core.deferred import Deferred
 from tessera.core.device import GPUS, Device
 from tessera.core.dims import symbol
-from tessera.core.errors import CompilerFault, OperandError, ShapeError, TesseraError
+from tessera.core.errors import (
+    CompilerFault,
+    NumericalError,
+    OperandError,
+    ShapeError,
+    TesseraError,
+)
 from tessera.core.flags import flags
 from tessera.core.observe import Observed
 from tessera.core.primitives import is_open
+from tessera.core.small_matrices import is_open as is_undecided
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import Kernel, kernel, reference, settled
 from tessera.ir.graph.ir import (
@@ -137,8 +144,21 @@ def _general(op: Op, types: Types, outs: Types, params: Params) -> Kernel:
         return _hosted(op, types, outs, params)
     if flags().numerics == "strict":
         refuse_hosted(program.executable)
-    run = program.executable.run
+    run = program.executable.run if op.small is None else _blaming_the_call(program.executable.run)
     return (lambda *xs: tuple(run(xs))) if op.multiple else (lambda *xs: run(xs)[0])
+
+
+def _blaming_the_call(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A program of one op whose errors are of the line that calls it, not of the one that called it first."""
+
+    def blaming(xs: Any) -> Any:
+        try:
+            return run(xs)
+        except NumericalError as e:
+            message = e.message
+        raise NumericalError(message)
+
+    return blaming
 
 
 # Programs of one op
@@ -185,9 +205,14 @@ def _symbolic(op: Op, types: Types, outs: Types, params: Params) -> _OpProgram |
         if program is None or not program.fits(types, outs):
             return None
         # A primitive has an order of its own: what computes it must be that primitive for these sizes too.
-        if not is_open(op.call, program.types, params):
+        if not (is_open(op.call, program.types, params) or _may_be_small(op, program.types)):
             return program
     return None
+
+
+def _may_be_small(op: Op, types: Types) -> bool:
+    """Whether sizes that are symbols decide if the matrices of an op are small, and have kernels."""
+    return op.small is not None and is_undecided(types[0])
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

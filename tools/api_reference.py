@@ -136,13 +136,16 @@ def lines() -> list[tuple[str, str]]:
 def example_of(e: Entry, found: list[tuple[str, str]]) -> str:
     """A line of a page that uses the name; for a dtype or a function that no page uses, a call of it."""
     short = e.name.removeprefix("ts.") if e.name.count(".") > 1 else e.name
-    for pattern in (
-        rf"(?<![\w.]){re.escape(e.name)}\b",
-        rf"(?<![\w.]){re.escape(short)}\b",
-        rf"(?<![\w.]){re.escape(e.name.rpartition('.')[2])}\(",
+    last = e.name.rpartition(".")[2] + "("
+    for part, pattern in (
+        (e.name, rf"(?<![\w.]){re.escape(e.name)}\b"),
+        (short, rf"(?<![\w.]){re.escape(short)}\b"),
+        (last, rf"(?<![\w.]){re.escape(last)}"),
     ):
         for text, page in found:
-            if re.search(pattern, text) and not text.startswith(("from ", "import ", "def ")):
+            if part not in text or not re.search(pattern, text):
+                continue
+            if not text.startswith(("from ", "import ", "def ")):
                 return f"```py\n{text}\n```\n\n(from [{page}]({page}))"
     return f"```py\n{call_of(e)}\n```"
 

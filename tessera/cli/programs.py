@@ -20,18 +20,18 @@ from tessera.core.dtype import f32
 from tessera.ir.graph.ir import concrete
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
-from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.kernel.signature import TileSpec
 from tessera.lang.tensor import Tensor
 
 _run_model = Deferred("tessera.cli.onnx:run_model")
+_kernel_function = Deferred("tessera.lang.kernel.decorate:KernelFunction")
 
 
 def found_in(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
     """A function of a file by its name, or the only one that is jitted."""
     jitted = {k: v for k, v in defined.items() if isinstance(v, Jitted)}
-    kernels = {k: v for k, v in defined.items() if isinstance(v, KernelFunction)}
-    jitted = jitted or {k: jit(v) for k, v in kernels.items()}
+    kernel: Any = _kernel_function.function()
+    jitted = jitted or {k: jit(v) for k, v in defined.items() if isinstance(v, kernel)}
     if not name:
         if len(jitted) == 1:
             return next(iter(jitted.values()))

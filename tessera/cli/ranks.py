@@ -16,13 +16,17 @@ from typing import IO, Any
 
 from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError, write_file
+from tessera.core.deferred import Deferred
 from tessera.core.errors import RankError
 from tessera.core.ranks import engine, start_on
-from tessera.inspect.attach import attachable
-from tessera.inspect.page import demand_folder
-from tessera.inspect.rank_timeline import rank_page, rank_recorded
 from tessera.runtime.comm.local import LocalEngine, sockets
 from tessera.runtime.comm.mpi import MpiEngine, mpiexec
+
+# Pages show every level of the compiler: loading all of it takes two thirds of an import of tessera.
+attachable = Deferred("tessera.inspect.attach:attachable")
+demand_folder = Deferred("tessera.inspect.page:demand_folder")
+rank_page = Deferred("tessera.inspect.rank_timeline:rank_page")
+rank_recorded = Deferred("tessera.inspect.rank_timeline:rank_recorded")
 
 LOST = 75  # exit status of a rank that ended since another one did
 _GRACE = 2.0  # seconds that ranks have to end by themselves after one failed

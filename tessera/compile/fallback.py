@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from typing import TypeVar
 
 from tessera.compile.executable import Executable, PassResult
@@ -237,6 +236,8 @@ def reproduction(e: Exception, task: Task) -> str:
 
 @cache
 def _versions() -> str:
+    from importlib import metadata  # with the library's e-mail: a tenth of the import of tessera
+
     names = ("tessera", "numpy", "llvmlite", "triton")
     found = [f"{d.name} {d.version}" for d in metadata.distributions() if d.name in names]
     return ", ".join([*sorted(found), f"python {platform.python_version()}", platform.platform()])

@@ -15,6 +15,7 @@ from functools import partial
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Pass, has_roles, is_fast
 from tessera.core.deferred import Deferred
 from tessera.transform.decompose import decompose_on_cpu
+from tessera.transform.factor_small import factor_small
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
 from tessera.transform.make_moves import make_moves
@@ -22,6 +23,7 @@ from tessera.transform.policies import legalize_policies
 from tessera.transform.refuse_moves import refuse_moves_on_cpu, refuse_moves_on_gpu
 from tessera.transform.simplify import simplify
 from tessera.transform.sink import sink_on_cpu, sink_on_gpu
+from tessera.transform.split_complex import split_complex
 from tessera.transform.write_in_place import write_in_place
 
 SPECIALIZE = "specialize"  # the first pass that needs the sizes of a call
@@ -42,10 +44,16 @@ CPU: tuple[Pass, ...] = (
     Pass(GRAPH, "refuse_moves", refuse_moves_on_cpu, "warn of moves to the host, where everything is"),
     # Before decompose, which recognises primitives: these have no policies.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Before decompose: what solves has ops of others in it.
+    Pass(GRAPH, "factor_small", factor_small,
+         "factor matrices of a few rows, and solve with them, by kernels in place of LAPACK"),
     # Before decompose, which would make them choices at every place of a tensor.
     Pass(GRAPH, "write_in_place", write_in_place,
          "let a write of a small part, as an append to a cache, leave the rest of the tensor alone"),
     Pass(GRAPH, "decompose", decompose_on_cpu, "replace ops that are defined by other ops by those"),
+    # After decompose, which leaves ops that have formulas.
+    Pass(GRAPH, "split_complex", split_complex,
+         "compute complex tensors as pairs of real ones, but where transforms and factorisations have them"),
     # Last: what the other passes made is simplified again.  Its rules meet each other, so they are one
     # fixpoint.
     Pass(GRAPH, "sink", sink_on_cpu,

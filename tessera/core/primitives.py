@@ -15,6 +15,7 @@ from tessera.core.pools import POOLS
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
+from tessera.core.small_matrices import SMALL_MATRICES
 from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
 from tessera.core.writes import WRITES
@@ -34,6 +35,7 @@ PRIMITIVES: dict[str, Definition] = {
         *WRITES,
         *MOVEMENT,
         *POOLS,
+        *SMALL_MATRICES,
     )
 }
 

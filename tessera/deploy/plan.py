@@ -24,15 +24,17 @@ from tessera.deploy.views import Layout, is_row_major, layout_of, row_major
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 
-MAGIC, PLAIN, WITH_REGIONS, WITH_ORDERS = (
+MAGIC, PLAIN, WITH_REGIONS, WITH_ORDERS, WITH_CHECKS = (
     b"TSPL",
     1,
     2,
     3,
+    4,
 )  # versions: a plan has the least that says it
 TEMPORARY, INPUT, DATA, VIEW = range(4)
-CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER = range(8)
+CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER, CHECK = range(9)
 _ORDERS = {"sort": 1, "argsort": 2, "topk": 3}  # primitives: values, places, both
+_SHOWN = ("barrier", "sound")  # what gives its operands on as they are
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
 _GUARDS = {"equal": 0, "divisible": 1, "at_least": 2}
@@ -65,9 +67,7 @@ class NoPlanError(Exception):
 
 def is_hosted(n: Node) -> bool:
     """Whether only Python can run a node."""
-    return not (
-        n.op.view is not None or n.op.call == "barrier" or n.op.call in _ORDERS or _is_data(n)
-    )
+    return not (n.op.view is not None or n.op.call in _SHOWN or n.op.call in _ORDERS or _is_data(n))
 
 
 def _is_data(n: Node) -> bool:
@@ -142,6 +142,7 @@ class Planner:
         self.regions: dict[Graph, int] = {}
         self.bodies: list[bytes] = []
         self.orders = False  # whether a step sorts
+        self.checks = False  # whether one may end the program
         self.sizes = _Table()
         self.numbers: dict[str, int] = {}
         self.buffers: list[bytes] = []
@@ -178,13 +179,14 @@ class Planner:
         imports = [
             _text(n) + struct.pack("<Q", at) for n, at in sorted(self.imports.items())
         ]  # fmt: skip
-        plain = not (self.inside or self.bodies or self.orders)
+        plain = not (self.inside or self.bodies or self.orders or self.checks)
         bodies = () if plain else ([_u32(len(b)) + b for b in self.bodies],)
         parts = (
             names, programs, bindings, guards, self.buffers, inputs, outputs, kernels, self.steps,
             *bodies, imports,
         )  # fmt: skip
         version = WITH_ORDERS if self.orders else PLAIN if plain else WITH_REGIONS
+        version = WITH_CHECKS if self.checks else version
         head = MAGIC + _u32(version) + _text(self.numerics)
         return head + b"".join(_u32(len(p)) + b"".join(p) for p in parts)
 
@@ -247,6 +249,8 @@ class Planner:
         elif n.op.call == "barrier":
             for x, y in zip(s.operands, s.results, strict=True):
                 self._see(y, x, self._layout(x))
+        elif n.op.call == "sound":
+            self._check(s)
         elif n.op.view is not None:
             self._view(s)
         else:
@@ -256,6 +260,15 @@ class Planner:
             for y, x in zip(s.results, arrays, strict=True):
                 t = self.image.buffers[y]
                 self._data(y, np.ascontiguousarray(x, t.dtype.np), t.dtype)
+
+    def _check(self, s: HostCall) -> None:
+        """A matrix that has a factor, which is looked at before it is given on."""
+        x, ok, _ = s.operands
+        p = s.node.params
+        text = f"{p['asked']}: {s.node.operands[2].type} {p['trouble']}"
+        self.steps.append(_u32(CHECK, self._whole(ok)) + _text(text))
+        self.checks = True
+        self._see(s.results[0], x, self._layout(x))
 
     def _view(self, s: HostCall) -> None:
         (x,), (y,) = s.operands, s.results

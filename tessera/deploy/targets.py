@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 
 from tessera.core.errors import OperandError
 from tessera.core.processor import SETS, Processor
@@ -45,6 +44,10 @@ def tools_of(targets: Sequence[str]) -> dict[str, str]:
     """The versions of what makes the code of targets: the same ones make the same bytes on every machine."""
     made = {"llvm": llvm_version()}
     if any(not t.startswith("cpu:") for t in targets):
+        from importlib import (
+            metadata,  # with the library's e-mail: a tenth of the import of tessera
+        )
+
         with contextlib.suppress(metadata.PackageNotFoundError):  # where tests stand in for it
             made["triton"] = metadata.version("triton")
     return made

@@ -523,7 +523,7 @@ tess_status_t tess_bundle_manifest(const TessBundle *b, const char **text, uint6
 /* Plans --------------------------------------------------------------------------------------------------------- */
 
 enum { TEMPORARY, INPUT, DATA, VIEW };
-enum { CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER, STEPS };
+enum { CALL, COPY, WHILE, SCAN, BRANCH, REPEAT, TRAVERSE, ORDER, CHECK, STEPS };
 enum { OP_CONSTANT, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_QUOTIENT, OP_REST, OP_MAX, OP_MIN, OPCODES };
 enum { DEEPEST = 64, MOST_TOGETHER = 16, IMPORTS = 5, MOST_NESTED = 16 };
 static const uint8_t ITEM[20] = {0, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8, 8, 16, 4};
@@ -560,6 +560,8 @@ typedef struct {
 typedef struct {
   uint32_t kind, kernel, region[2], carry, xs, reverse, length, in_count, out_count;
   uint32_t *in, *out; /* of a call and a copy: all parameters in `in` */
+  const uint8_t *reason; /* of a check */
+  uint32_t reason_bytes;
 } Step;
 
 static int has_kernel(const Step *s) { return s->kind == CALL || s->kind == WHILE || s->kind == SCAN; }
@@ -828,12 +830,23 @@ static tess_status_t read_order(TessEntry *e, Step *s) {
   return TESS_OK;
 }
 
+/* A bool that ends the program with a text where it is false. */
+static tess_status_t read_check(TessEntry *e, Step *s) {
+  const Buffer *x;
+  s->in_count = 1;
+  TRY(take_numbers(e, 1, e->buffers, &s->in));
+  TRY(take_text(e, &s->reason, &s->reason_bytes));
+  x = &e->buffer[s->in[0]];
+  if (x->dtype != TESS_BOOL || x->item != 1 || x->rank) return damaged("a check is of no bool");
+  return TESS_OK;
+}
+
 static tess_status_t read_steps(TessEntry *e) {
   uint32_t i;
   TRY(take_count(e, 12, &e->steps, (void **)&e->step, sizeof *e->step));
   for (i = 0; i < e->steps; i++) {
     Step *s = &e->step[i];
-    TRY(take_below(e, e->version == 1 ? BRANCH : e->version == 2 ? ORDER : STEPS, &s->kind));
+    TRY(take_below(e, e->version == 1 ? BRANCH : e->version == 2 ? ORDER : e->version == 3 ? CHECK : STEPS, &s->kind));
     if (s->kind == COPY) {
       s->in_count = 2;
       TRY(take_numbers(e, 2, e->buffers, &s->in));
@@ -844,6 +857,10 @@ static tess_status_t read_steps(TessEntry *e) {
     }
     if (s->kind == ORDER) {
       TRY(read_order(e, s));
+      continue;
+    }
+    if (s->kind == CHECK) {
+      TRY(read_check(e, s));
       continue;
     }
     if (has_kernel(s)) {
@@ -1035,8 +1052,8 @@ static tess_status_t read_program(TessEntry *e) {
   if (!enough(e, 8) || memcmp(e->at, "TSPL", 4)) return damaged("it is none");
   e->at += 4;
   TRY(take_u32(e, &e->version));
-  if (e->version < 1 || e->version > 3)
-    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1, 2 or 3", e->version);
+  if (e->version < 1 || e->version > 4)
+    return fail(TESS_ERROR_FILE, "bundle: its plan has version %u, expected 1 to 4", e->version);
   TRY(take_name(e, e->numerics, sizeof e->numerics));
   TRY(read_sizes(e));
   TRY(read_buffers(e));
@@ -1610,7 +1627,7 @@ static tess_status_t loop_memory(const TessEntry *e, Bound *b) {
   for (i = 0; i < e->steps; i++) {
     const Step *s = &e->step[i];
     uint64_t need = 0;
-    if (s->kind < WHILE || s->kind == BRANCH || s->kind == ORDER) continue;
+    if (s->kind < WHILE || s->kind == BRANCH || s->kind == ORDER || s->kind == CHECK) continue;
     for (j = 0; j < s->carry; j++) {
       need += line_up(b->bytes[s->out[j]]);
       if (b->bytes[s->out[j]] != b->bytes[s->in[j]]) return damaged("a loop carries another size");
@@ -2329,6 +2346,11 @@ static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
       run_phase(b, a, r);
     } else if (a->kind == ORDER) {
       run_order(e, b, &e->step[a->step], r);
+    } else if (a->kind == CHECK) {
+      const Step *s = &e->step[a->step];
+      if (!*(const uint8_t *)address(b, r, s->in[0]))
+        return fail(TESS_ERROR_SINGULAR, "%s: %.*s", e->name, (int)(s->reason_bytes < 255 ? s->reason_bytes : 255),
+                    (const char *)s->reason);
     } else if (is_control(a->kind)) {
       TRY(run_control(e, b, a, r));
     } else {

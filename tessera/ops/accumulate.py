@@ -146,7 +146,7 @@ def _wide_integer(x: Value) -> Value:
 
 cumsum = cumulative(
     "cumsum", "Running sum along an axis; integers are summed in 64 bits.", np.add.accumulate,
-    prepare=_wide_integer, kinds="uifc", linear=(0,), onnx="CumSum",
+    prepare=_wide_integer, kinds="uifc", linear=(0,), by_parts=True, onnx="CumSum",
     transpose=lambda n, ct, k: cumsum.bind(
         ct, axis=n.params["axis"], reverse=not n.params["reverse"]
     ),

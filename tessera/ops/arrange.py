@@ -49,7 +49,9 @@ from tessera.ops.whole import whole, wholes
 def _roll_view(index: Index, types: Types, p: Params) -> Index:
     out = list(index)
     for s, a in zip(p["shift"], p["axis"], strict=True):
-        out[a] = (out[a] - s) % types[0].shape[a]
+        size = types[0].shape[a]
+        # Never negative, so that one comparison tells on which side of the end an element lies.
+        out[a] = (out[a] + (-s) % size) % size if size != 0 else out[a]
     return tuple(out)
 
 

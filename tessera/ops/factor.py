@@ -15,6 +15,7 @@ from tessera.core.host import scipy
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops import small_matrices
 from tessera.ops.arrange import eye, tril, triu
 from tessera.ops.batching import leading
 from tessera.ops.contraction import matmul
@@ -79,6 +80,9 @@ _TALL = (
 # Cholesky ---------------------------------------------------------------------------------------
 
 
+_INDEFINITE = "is not positive definite; add a multiple of the identity or use op.eigh"
+
+
 def _cholesky_jvp(n: Node, ts: Tangents) -> Value | None:
     """dL = L phi(L^-1 dA L^-H) where phi takes the lower triangle and half of the diagonal."""
     (t,), factor = ts, n.results[0]
@@ -91,10 +95,8 @@ def _cholesky_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature="... n! n! -> ... n! n!", call="cholesky", kinds=FLOATS, jvp=_cholesky_jvp,
-    numpy=hosted(
-        "cholesky", "is not positive definite; add a multiple of the identity or use op.eigh",
-        lambda x: np.linalg.cholesky(_hermitian(x)),
-    ),
+    numpy=hosted("cholesky", _INDEFINITE, lambda x: np.linalg.cholesky(_hermitian(x))),
+    small=small_matrices.cholesky(_INDEFINITE),
     samples=(*_SQUARE, Sample(positive_definite(3, 3), upper=True)),
 )  # fmt: skip
 def cholesky(x: ArrayLike, upper: bool = False) -> Value:
@@ -192,6 +194,7 @@ def _lu_jvp(n: Node, ts: Tangents) -> tuple[None, Value, Value] | None:
 
 @define(
     infer=_lu_types, call="lu", kinds=FLOATS, multiple=True, numpy=_lu, jvp=_lu_jvp, batch=leading,
+    small=small_matrices.lu,
     samples=(
         Sample(well_conditioned(3, 3)[::-1]), Sample(well_conditioned(2, 2, 2)),
         Sample(np.zeros((0, 0))), Sample(np.zeros((0, 2, 2))),

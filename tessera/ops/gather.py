@@ -414,7 +414,7 @@ scatter = _scatter(
 )  # fmt: skip
 scatter_add = _scatter(
     "scatter_add", "x with values added at indices along axes, in the order of the indices.",
-    _fold(np.add), kinds="uifc", jvp=_joint_jvp, transpose=_add_transpose,
+    _fold(np.add), kinds="uifc", by_parts=True, jvp=_joint_jvp, transpose=_add_transpose,
 )  # fmt: skip
 scatter_mul = _scatter(
     "scatter_mul", "x with elements at indices along axes multiplied by values, in the order of the indices.",

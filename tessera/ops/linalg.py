@@ -16,6 +16,7 @@ from tessera.core.host import scipy
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops import small_matrices
 from tessera.ops.arrange import eye
 from tessera.ops.batching import leading
 from tessera.ops.contraction import matmul
@@ -145,6 +146,7 @@ def _det_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature="... n! n! -> ...", call="det", kinds=FLOATS, numpy=np.linalg.det, jvp=_det_jvp,
+    small=small_matrices.det,
     samples=(
         Sample((3, 3)), Sample((2, 2, 2)), Sample((1, 1)), Sample((0, 0)), Sample((0, 2, 2)),
         Sample(np.ones((3, 3))),
@@ -173,7 +175,7 @@ def _slogdet_jvp(n: Node, ts: Tangents) -> tuple[Value | None, Value] | None:
 
 @define(
     infer=_slogdet_types, call="slogdet", kinds=FLOATS, multiple=True, numpy=np.linalg.slogdet,
-    jvp=_slogdet_jvp, batch=leading,
+    jvp=_slogdet_jvp, batch=leading, small=small_matrices.slogdet,
     samples=(
         Sample(well_conditioned(3, 3)), Sample(-well_conditioned(2, 3, 3)), Sample(-np.ones((1, 1))),
         Sample(np.zeros((0, 0))),

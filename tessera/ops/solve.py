@@ -15,6 +15,7 @@ from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Sample
+from tessera.ops import small_matrices
 from tessera.ops.arrange import tril, triu
 from tessera.ops.contraction import matmul
 from tessera.ops.define import FLOATS, ArrayLike, as_value, broadcast, cast_to, define, floating
@@ -22,6 +23,8 @@ from tessera.ops.elementwise import neg, sub
 from tessera.ops.matrix import Tangents, hosted, square_matrix
 from tessera.ops.shape import expand_dims, matrix_transpose, squeeze
 
+_ZERO = "has a zero on its diagonal, so it is singular"
+_NO_INVERSE = "is singular; use op.pinv for the pseudoinverse"
 SINGULAR = "is singular; use op.lstsq or op.pinv for the solution of least squares"
 
 
@@ -61,7 +64,7 @@ def _solve_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature="... n! n!, ... n! k -> ... n! k", call="solve", kinds=FLOATS, linear=(1,),
-    numpy=hosted("solve", SINGULAR, np.linalg.solve), jvp=_solve_jvp,
+    numpy=hosted("solve", SINGULAR, np.linalg.solve), small=small_matrices.solve(SINGULAR), jvp=_solve_jvp,
     transpose=lambda n, ct, k: solve.bind(matrix_transpose(n.operands[0]), ct),
     samples=(
         Sample(well_conditioned(3, 3), (3,)), Sample(well_conditioned(2, 3, 3), (3, 2)),
@@ -101,7 +104,7 @@ def _triangular_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature="... n! n!, ... n! k -> ... n! k", call="triangular_solve", kinds=FLOATS, linear=(1,),
-    numpy=hosted("triangular_solve", "has a zero on its diagonal, so it is singular", _substitute),
+    numpy=hosted("triangular_solve", _ZERO, _substitute), small=small_matrices.triangular_solve(_ZERO),
     jvp=_triangular_jvp,
     transpose=lambda n, ct, k: triangular_solve.bind(
         n.operands[0], ct, **{**n.params, "transpose": not n.params["transpose"]}
@@ -134,7 +137,7 @@ def _inv_jvp(n: Node, ts: Tangents) -> Value | None:
 
 @define(
     signature="... n! n! -> ... n! n!", call="inv", kinds=FLOATS, jvp=_inv_jvp,
-    numpy=hosted("inv", "is singular; use op.pinv for the pseudoinverse", np.linalg.inv),
+    numpy=hosted("inv", _NO_INVERSE, np.linalg.inv), small=small_matrices.inv(_NO_INVERSE),
     samples=(
         Sample(well_conditioned(3, 3)), Sample(well_conditioned(2, 2, 2)),
         Sample(well_conditioned(1, 1)), Sample(np.zeros((0, 0))), Sample(np.zeros((0, 2, 2))),

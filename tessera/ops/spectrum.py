@@ -196,7 +196,8 @@ def _dct_transpose(n: Node, ct: Value, k: int) -> Value:
 
 
 @define(
-    infer=lambda types, p: types, call="dct", total=True, kinds=FLOATS, linear=(0,), transpose=_dct_transpose,
+    infer=lambda types, p: types, call="dct", total=True, kinds=FLOATS, linear=(0,), by_parts=True,
+    transpose=_dct_transpose,
     numpy=lambda x, type, axis, norm: scipy("fft").dct(x, type, axis=axis, norm=norm),
     samples=(
         Sample((4,)), Sample((2, 5), type=1), Sample((3,), type=3, norm="ortho"),

@@ -16,7 +16,7 @@ from tessera.runtime.pool_ir import TIDY
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_ROWS = 1 << 18  # steps of a scan in one launch
+ROWS = 1 << 18  # steps of a scan in one launch
 
 
 def _in_order(x: Any) -> Array:
@@ -59,9 +59,9 @@ class Scan:
         given = [_in_order(x) for x in (*operands, *self.captured)]
         carry, xs, rest = given[: self.count], given[self.count : self.stop], given[self.stop :]
         ys = [np.empty(shape, dtype) for shape, dtype in self.rows]
-        starts = range(0, self.length, _ROWS)
+        starts = range(0, self.length, ROWS)
         for start in reversed(starts) if self.reverse else starts:
-            part = slice(start, min(start + _ROWS, self.length))
+            part = slice(start, min(start + ROWS, self.length))
             made = [np.empty(x.shape, x.dtype) for x in carry]
             arrays = [*carry, *(x[part] for x in xs), *rest, *made, *(y[part] for y in ys)]
             self.kernel.run(arrays, {"steps": part.stop - part.start})

@@ -136,7 +136,7 @@ def _seats(phase: Sequence[Task], threads: int) -> int:
 
 def pool_source(futex: bool = True) -> LlvmSource:
     """The code of a pool."""
-    names = ("alone", "launch", "series", "work", "stop", "pauses")
+    names = ("alone", "launch", "series", "steps", "work", "stop", "pauses")
     return LlvmSource("thread pool", pool_ir(futex), names)
 
 
@@ -151,6 +151,9 @@ class Pool:
         self._series = ctypes.CFUNCTYPE(ctypes.c_int32, _POINTER, _POINTER, _TEXT, _POINTER)(
             at["series"]
         )
+        self._steps = ctypes.CFUNCTYPE(
+            ctypes.c_int64, _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER
+        )(at["steps"])
         self._work = ctypes.CFUNCTYPE(None, _POINTER)(at["work"])
         self._stop = ctypes.CFUNCTYPE(None, _POINTER)(at["stop"])
         self._spins = _spins(ctypes.CFUNCTYPE(None, ctypes.c_int64)(at["pauses"]))
@@ -200,6 +203,22 @@ class Pool:
                 self.prepare(series)
             at = self._scratch[0].address
             return self._series(self.block, series.address, cells, at)  # type: ignore[no-any-return]
+
+    def run_steps(self, loop: int, series: Sequence[Series], first: int, count: int) -> int:
+        """Do so many steps of the loop at an address, which runs these series; how many it did."""
+        scratch = max((s.scratch for s in series), default=0)
+        if not any(s.seats for s in series):
+            own = _OWN.scratch
+            if scratch > own.bytes:
+                own.reserve(scratch, "a kernel")
+            return self._steps(self.block, loop, first, count, own.address)  # type: ignore[no-any-return]
+        with self._lock:
+            self._reserve(0, scratch)
+            for s in series:
+                if s.prepared is not self:
+                    self.prepare(s)
+            at = self._scratch[0].address
+            return self._steps(self.block, loop, first, count, at)  # type: ignore[no-any-return]
 
     def prepare(self, series: Series) -> None:
         """See that there are threads and scratch for a series."""

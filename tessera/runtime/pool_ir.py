@@ -23,6 +23,8 @@ import platform
 import sys
 from string import Template
 
+from tessera.runtime.steps_ir import STEPS
+
 SEAT, OPEN, STOPPED, LAUNCH = 1 << 10, 1 << 20, 1 << 21, 1 << 22
 # Offsets in the block that all threads share; what is written often has a cache line of its own.
 GATE, SLEEPERS, CALLER_WAITS, PHASE, SCRATCH, SPINS = 0, 64, 128, 192, 200, 208
@@ -45,7 +47,7 @@ def pool_ir(futex: bool = True, processor: str = platform.machine()) -> str:
     number = _FUTEX.get(processor) if sys.platform == "linux" and futex else None
     pause, kinds, arguments = _PAUSE.get(processor, ("", "", ""))
     nap, time = _NAP.get(sys.platform, ("i32 @usleep", 500))
-    template = _POOL + (_SLEEP_BY_NAPS if number is None else _SLEEP_ON_FUTEX)
+    template = _POOL + STEPS + (_SLEEP_BY_NAPS if number is None else _SLEEP_ON_FUTEX)
     return Template(template).substitute(
         declare_pause=f"declare {pause}({kinds})" if pause else "",
         call_pause=f"call {pause}({arguments})" if pause else "",
@@ -352,7 +354,7 @@ done:
 
 ; Run phases one after another.
 ; When a cell to check holds no array in order, nothing runs and the result is 1.
-define i32 @series(ptr %pool, ptr %series, ptr %cells, ptr %scratch) {
+define i32 @series(ptr %pool, ptr %series, ptr %cells, ptr %scratch) noinline {
 entry:
   %calls = load ptr, ptr %series
   %count_at = getelementptr %series, ptr %series, i32 0, i32 1

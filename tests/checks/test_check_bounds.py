@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.checks import concrete
@@ -21,6 +21,7 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel
+from tests.support.breadth import examples
 from tests.support.cases.check_kernels import (
     GLOBAL,
     SHARED,
@@ -166,7 +167,7 @@ def test_places_that_are_read_from_data_are_run() -> None:
 # Random kernels -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(programs(), st.integers(0, 1 << 16))
 def test_a_proof_holds_on_random_kernels(p: Program, seed: int) -> None:
     """Kernels as they are, and with a mask dropped or a position moved."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import tessera as ts
 from tessera import op
@@ -22,6 +22,7 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.lang import verify
+from tests.support.breadth import examples
 from tests.support.cases.tile_kernels import Program, programs
 
 Body = Callable[["Row"], Tile]
@@ -298,7 +299,7 @@ def test_limits_are_those_of_the_dtype() -> None:
 # Random kernels -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(programs())
 def test_results_lie_within_the_bounds_of_random_kernels(p: Program) -> None:
     """Whatever is computed is inside of what was announced, and NaN only where it may be."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.checks.barriers import check_barriers
@@ -19,6 +19,7 @@ from tessera.core.dtype import f32, i64
 from tessera.core.source import Location
 from tessera.ir.tile.interp import Instance, interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, Operation, walk
+from tests.support.breadth import examples
 from tests.support.cases.check_kernels import (
     GLOBAL,
     SHARED,
@@ -127,7 +128,7 @@ def test_scattered_stores_are_run() -> None:
     assert not v.is_proof
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(programs(), st.integers(0, 1 << 16))
 def test_a_proof_holds_on_random_kernels(p: Program, seed: int) -> None:
     """Kernels as they are, and with stores that forget a grid variable or reach back."""

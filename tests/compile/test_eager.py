@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import tessera as ts
 from tessera import op
@@ -19,6 +19,7 @@ from tessera.core.errors import FlagError, OperandError, TesseraError
 from tessera.core.flags import flags, override
 from tessera.ir.graph.interp import execute, settled
 from tessera.ir.graph.op import REGISTRY
+from tests.support.breadth import examples
 from tests.support.cases.op_cases import Case, all_cases, cases
 from tests.support.cases.random_graphs import LoopSteps, Program, programs, same_bits
 from tests.support.runners.tolerance import assert_close, assert_same_bits
@@ -108,13 +109,13 @@ def test_one_build_for_all_sizes_has_the_bits_of_each(name: str, dtype: DType) -
             assert_same_bits(a, b)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(programs())
 def test_random_programs_run_alike_op_by_op_and_compiled(p: Program) -> None:
     assert same_bits(execute(p.graph, p.inputs), compile_graph(p.graph, "cpu").run(p.inputs))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(programs(steps_class=LoopSteps))
 def test_random_loop_nests_run_alike_op_by_op_and_compiled(p: Program) -> None:
     assert same_bits(execute(p.graph, p.inputs), compile_graph(p.graph, "cpu").run(p.inputs))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -24,6 +24,7 @@ from tessera.compile.cpu import bound_program
 from tessera.compile.cpu import executable as machine
 from tessera.core.dtype import f32
 from tessera.ir.schedule.lower import lower
+from tests.support.breadth import examples
 from tests.support.cases.random_programs import KINDS, program
 from tests.support.runners import levels
 from tests.support.runners.laws import Broken, check_all
@@ -52,7 +53,7 @@ def test_seeds_that_failed_once() -> None:
     check_all([program(seed) for seed in SEEDS])
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.randoms(use_true_random=False))
 def test_all_levels_agree_on_what_hypothesis_draws(source: Any) -> None:
     check_all([program(1, source)])

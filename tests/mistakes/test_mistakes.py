@@ -11,6 +11,7 @@ import pytest
 from tessera import TesseraError
 from tessera.core.counterparts import METHODS, MODULES, NAMES
 from tessera.core.errors import OperandError
+from tests.support.runners.each import each
 
 sys.path.insert(0, str(Path(__file__).parent))
 from setup import lines, names, pinned, run
@@ -23,8 +24,14 @@ def test_there_are_enough() -> None:
     assert len(set(lines())) == len(lines())
 
 
+def subject(case: tuple[object, str]) -> str:
+    """The first name of a call, and of the module op the second."""
+    found = re.findall(r"(?<!\w)(?:op\.)?\w+", case[1])
+    return found[0] if found else case[1]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("number", "line"), list(enumerate(lines())), ids=lines())
+@each(enumerate(lines()), by=subject, told=lambda case: case[1])
 def test_a_wrong_call_is_told_at_its_line(number: int, line: str) -> None:
     with pytest.raises(TesseraError) as e:
         run(number, line)
@@ -131,7 +138,7 @@ def test_there_are_enough_typical_mistakes() -> None:
     assert len(dict(pinned())) == len(pinned()) >= 400
 
 
-@pytest.mark.parametrize(("call", "text"), pinned(), ids=[call for call, _ in pinned()])
+@each(pinned(), by=lambda case: subject(case[::-1]), told=lambda case: case[0])
 def test_a_typical_mistake_is_told_what_to_write(call: str, text: str) -> None:
     with pytest.raises(TesseraError) as e:
         run(0, call)

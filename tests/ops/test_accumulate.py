@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import op
 from tessera.core.errors import AxisError, ShapeError
+from tests.support.breadth import examples
 
 FOLDS = {"cumsum": np.cumsum, "cumprod": np.cumprod}
 EXTREMES = {"cummax": np.maximum, "cummin": np.minimum}
@@ -20,7 +21,7 @@ def arrays(seed: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=3), st.integers(0, 5), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_running_folds_equal_numpy(shape, seed, data):
     x = arrays(seed, tuple(shape))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -123,7 +124,7 @@ def test_the_standard_forms():
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=3), st.integers(0, 5), st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_diff_equals_numpy(shape, n, data):
     x = arrays(n, tuple(shape))
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))

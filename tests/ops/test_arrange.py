@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import op
 from tessera.core.errors import AxisError, OperandError, ShapeError, TraceError
+from tests.support.breadth import examples
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 
@@ -28,7 +29,7 @@ def check(f, want, *xs) -> None:
 
 
 @given(SHAPES, st.lists(st.integers(-9, 9), min_size=1, max_size=3))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_roll_equals_numpy(shape, shifts):
     x = counted(shape)
     check(lambda x: op.roll(x, shifts[0]), [np.roll(x, shifts[0])], x)
@@ -40,7 +41,7 @@ def test_roll_equals_numpy(shape, shifts):
 
 
 @given(SHAPES, st.lists(st.integers(0, 3), min_size=1, max_size=4))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_tile_equals_numpy(shape, reps):
     x = counted(shape)
     check(lambda x: op.tile(x, tuple(reps)), [np.tile(x, reps)], x)
@@ -48,7 +49,7 @@ def test_tile_equals_numpy(shape, reps):
 
 
 @given(SHAPES, st.integers(0, 3), st.data())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_repeat_equals_numpy(shape, times, data):
     x = counted(shape)
     check(lambda x: op.repeat(x, times), [np.repeat(x, times)], x)
@@ -61,14 +62,14 @@ def test_repeat_equals_numpy(shape, times, data):
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=3), st.sampled_from(["xy", "ij"]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_meshgrid_equals_numpy(sizes, indexing):
     xs = [counted((n,)) for n in sizes]
     check(lambda *xs: op.meshgrid(*xs, indexing=indexing), np.meshgrid(*xs, indexing=indexing), *xs)
 
 
 @given(st.tuples(SHAPES, st.integers(0, 4), st.integers(0, 4)), st.integers(-5, 5))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_triangles_equal_numpy_and_make_up_the_matrix(sizes, k):
     x = counted((*sizes[0], *sizes[1:]))
     check(lambda x: op.tril(x, k), [np.tril(x, k)], x)
@@ -77,7 +78,7 @@ def test_triangles_equal_numpy_and_make_up_the_matrix(sizes, k):
 
 
 @given(st.tuples(SHAPES, st.integers(0, 4), st.integers(0, 4)), st.integers(-5, 5))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_rot90_equals_numpy(sizes, k):
     x = counted((*sizes[1:], *sizes[0]))
     check(lambda x: op.rot90(x, k), [np.rot90(x, k)], x)
@@ -97,7 +98,7 @@ def test_broadcast_arrays():
 
 
 @given(st.lists(st.integers(-2, 5), max_size=5), st.integers(0, 4), st.sampled_from([0, -1]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_one_hot_is_rows_of_the_identity(indices, size, axis):
     i = np.array(indices, dtype=np.int32)
     rows = np.array([[k == j for j in range(size)] for k in indices], np.float32)
@@ -109,7 +110,7 @@ def test_one_hot_is_rows_of_the_identity(indices, size, axis):
 
 
 @given(st.integers(-6, 6), st.integers(-6, 6), st.sampled_from([1, 2, 3, -1, -2]))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_arange_of_integers_equals_numpy(a, b, step):
     y = ts.arange(a, b, step)
     assert y.dtype is ts.i64
@@ -117,7 +118,7 @@ def test_arange_of_integers_equals_numpy(a, b, step):
 
 
 @given(st.integers(-6, 6), st.integers(-6, 6), st.sampled_from([0.5, 0.25, -0.5, 1.5]))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_arange_of_floats_equals_numpy(a, b, step):
     y = ts.arange(float(a), b, step)
     assert y.dtype is ts.f32
@@ -125,7 +126,7 @@ def test_arange_of_floats_equals_numpy(a, b, step):
 
 
 @given(st.floats(-10, 10), st.floats(-10, 10), st.integers(0, 7), st.booleans())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_linspace_equals_numpy(a, b, n, endpoint):
     y = np.asarray(ts.linspace(a, b, n, dtype=ts.f64, endpoint=endpoint))
     np.testing.assert_allclose(y, np.linspace(a, b, n, endpoint), rtol=1e-14, atol=1e-14)

@@ -15,6 +15,7 @@ import tessera as ts
 from tessera import op
 from tessera.core.dims import symbol
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TesseraError
+from tests.support.runners.each import over
 
 RUNS_ON = "numpy"
 
@@ -43,16 +44,14 @@ def word(x: Any) -> str:
 
 over_dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=word)
 over_reals = pytest.mark.parametrize("dtype", DTYPES[:2], ids=word)
-over_sizes = pytest.mark.parametrize("n", SIZES)
-over_norms = pytest.mark.parametrize("norm", NORMS)
+over_sizes, over_norms = over(n=SIZES), over(norm=NORMS)
 
 
 # Values and laws --------------------------------------------------------------------------------
 
 
 @over_dtypes
-@over_sizes
-@over_norms
+@over(n=SIZES, norm=NORMS)
 @pytest.mark.parametrize("name", ["fft", "ifft"])
 def test_values_are_those_of_scipy(dtype: Any, n: int, norm: str, name: str) -> None:
     x = draw((2, n, 3), dtype)
@@ -63,8 +62,7 @@ def test_values_are_those_of_scipy(dtype: Any, n: int, norm: str, name: str) -> 
 
 
 @over_reals
-@over_sizes
-@over_norms
+@over(n=SIZES, norm=NORMS)
 def test_real_transforms_are_those_of_scipy(dtype: Any, n: int, norm: str) -> None:
     x, c = draw((2, n), dtype), draw((2, n), np.result_type(dtype, np.complex64))
     close(op.rfft(x, norm=norm), scipy.fft.rfft(x, norm=norm))
@@ -79,8 +77,7 @@ def test_real_transforms_are_those_of_scipy(dtype: Any, n: int, norm: str) -> No
 
 
 @over_dtypes
-@over_sizes
-@over_norms
+@over(n=SIZES, norm=NORMS)
 def test_inverse_undoes_the_transform(dtype: Any, n: int, norm: str) -> None:
     x = draw((3, n), dtype)
     close(op.ifft(op.fft(x, norm=norm), norm=norm), x.astype(np.result_type(dtype, np.complex64)))
@@ -196,8 +193,7 @@ def test_overlap_add_is_the_transpose_of_frame() -> None:
 
 
 @over_dtypes
-@pytest.mark.parametrize("n", SIZES[1:])
-@over_norms
+@over(n=SIZES[1:], norm=NORMS)
 @pytest.mark.parametrize("type", [1, 2, 3, 4])
 def test_cosine_transforms_are_those_of_scipy(dtype: Any, n: int, norm: str, type: int) -> None:
     x = draw((2, n, 3), dtype)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
 import tessera.array_api as xp
 from tessera import op
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TraceError
+from tests.support.breadth import examples
 
 SIZES = st.integers(0, 4)
 
@@ -75,7 +76,7 @@ def _cases(draw: st.DrawFn, repeats: bool = True) -> tuple[np.ndarray, tuple[obj
 
 
 @given(_cases())
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_index_equals_numpy(case):
     x, key = case
     want = x[key]
@@ -85,7 +86,7 @@ def test_index_equals_numpy(case):
 
 
 @given(_cases())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_jit_equals_eager(case):
     x, key = case
     t = ts.asarray(x)
@@ -100,7 +101,7 @@ def test_jit_equals_eager(case):
 
 
 @given(_cases(repeats=False), st.sampled_from(["set", "add", "max", "min"]), st.booleans())
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_update_equals_numpy(case, how, scalar):
     x, key = case
     want = x.copy()
@@ -120,7 +121,7 @@ _UFUNCS = {"add": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @given(_cases(), st.sampled_from(["set", "add", "max", "min"]))
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_repeated_indices_update_in_order(case, how):
     x, key = case
     want, value = x.copy(), (np.arange(x[key].size, dtype=np.float32) % 7).reshape(x[key].shape)
@@ -138,7 +139,7 @@ def test_repeated_indices_update_in_order(case, how):
 @given(
     st.lists(st.integers(0, 3), max_size=3).map(tuple), st.randoms(use_true_random=False), st.data()
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_masks_equal_numpy(shape, random, data):
     x = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     t = ts.asarray(x)
@@ -270,7 +271,7 @@ def test_indexing_is_differentiable():
 
 
 @given(_cases(), st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_take_equals_numpy(case, data):
     x, _ = case
     if not x.ndim or not x.size:
@@ -306,7 +307,7 @@ def test_scatter_add_is_the_adjoint_of_gather():
 
 
 @given(st.integers(-3, 6), st.integers(0, 4))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_dynamic_slices_lie_inside(start, size):
     x = np.arange(4)
     at = min(max(start, 0), 4 - size)

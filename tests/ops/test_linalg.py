@@ -21,6 +21,7 @@ from tessera.core.errors import (
     ShapeError,
     TesseraError,
 )
+from tests.support.runners.each import over
 
 RUNS_ON = "numpy"
 
@@ -55,19 +56,17 @@ def word(x: Any) -> str:
     return x.__name__ if isinstance(x, type) else str(x)
 
 
-over_squares = pytest.mark.parametrize(
-    ("dtype", "shape"), [(d, (*b, n, n)) for d in DTYPES for b in BATCHES for n in SIZES], ids=word
+over_dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=word)
+over_squares = over(shape=[(*b, n, n) for b in BATCHES for n in SIZES])
+over_matrices = over(
+    shape=[(*b, *s) for b in BATCHES for s in ((3, 3), (5, 2), (2, 5), (0, 3), (3, 0))]
 )
-over_matrices = pytest.mark.parametrize(
-    ("dtype", "shape"),
-    [(d, (*b, *s)) for d in DTYPES for b in BATCHES for s in ((3, 3), (5, 2), (2, 5), (0, 3), (3, 0))],
-    ids=word,
-)  # fmt: skip
 
 
 # Factors ----------------------------------------------------------------------------------------
 
 
+@over_dtypes
 @over_squares
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky_factor_times_adjoint(dtype: Any, shape: Any, upper: bool) -> None:
@@ -79,6 +78,7 @@ def test_cholesky_factor_times_adjoint(dtype: Any, shape: Any, upper: bool) -> N
     assert x.dtype == dtype
 
 
+@over_dtypes
 @over_matrices
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
 def test_q_times_r(dtype: Any, shape: Any, mode: str) -> None:
@@ -91,6 +91,7 @@ def test_q_times_r(dtype: Any, shape: Any, mode: str) -> None:
     assert [x.shape for x in (q, r)] == [x.shape for x in np.linalg.qr(a, mode)]
 
 
+@over_dtypes
 @over_matrices
 def test_l_times_u_is_x_in_the_order_of_perm(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)
@@ -103,6 +104,7 @@ def test_l_times_u_is_x_in_the_order_of_perm(dtype: Any, shape: Any) -> None:
     close(upper, np.triu(upper))
 
 
+@over_dtypes
 @over_matrices
 @pytest.mark.parametrize("full", [False, True])
 def test_u_s_vh(dtype: Any, shape: Any, full: bool) -> None:
@@ -116,6 +118,7 @@ def test_u_s_vh(dtype: Any, shape: Any, full: bool) -> None:
     assert (np.diff(s) <= 0).all()
 
 
+@over_dtypes
 @over_squares
 def test_hermitian_eigenvectors(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)
@@ -127,6 +130,7 @@ def test_hermitian_eigenvectors(dtype: Any, shape: Any) -> None:
     assert w.dtype == a.real.dtype
 
 
+@over_dtypes
 @over_squares
 def test_general_eigenvectors(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)
@@ -146,6 +150,7 @@ def test_only_the_hermitian_part_counts() -> None:
 # Solutions --------------------------------------------------------------------------------------
 
 
+@over_dtypes
 @over_squares
 def test_solution_solves(dtype: Any, shape: Any) -> None:
     a = near_identity(shape, dtype)
@@ -165,6 +170,7 @@ def test_solve_broadcasts_and_promotes() -> None:
     close(x, np.linalg.solve(a, b.astype(np.float64)))
 
 
+@over_dtypes
 @over_squares
 def test_triangles_are_solved(dtype: Any, shape: Any) -> None:
     a, b = near_identity(shape, dtype), draw((*shape[:-1], 2), dtype, seed=1)
@@ -177,6 +183,7 @@ def test_triangles_are_solved(dtype: Any, shape: Any) -> None:
         assert np.asarray(x).dtype == dtype
 
 
+@over_dtypes
 @over_matrices
 def test_pinv_has_the_laws_of_penrose(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)
@@ -215,6 +222,7 @@ def test_least_squares(shape: tuple[int, int]) -> None:
 # Functions --------------------------------------------------------------------------------------
 
 
+@over_dtypes
 @over_squares
 def test_determinants(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)
@@ -228,6 +236,7 @@ def test_determinants(dtype: Any, shape: Any) -> None:
     close(a @ np.asarray(op.adjugate(a)), np.linalg.det(a)[..., None, None] * eye, 10)
 
 
+@over_dtypes
 @over_squares
 def test_expm(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)
@@ -243,6 +252,7 @@ def test_matrix_power(n: int) -> None:
     close(op.matrix_power(a, n), np.linalg.matrix_power(a, n), 1e3)
 
 
+@over_dtypes
 @over_matrices
 def test_matrix_norms(dtype: Any, shape: Any) -> None:
     a = draw(shape, dtype)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
 
 import pytest
 
-from tests.support.runners.each import check_each, each
+from tests.support.runners.each import check_each, each, over
 
 
 class Number(NamedTuple):
@@ -26,6 +27,22 @@ def test_cases_of_one_name_share_a_test() -> None:
     for group in mark.args[1]:
         test(group)
     assert checked == [Number("a", 1), Number("a", 3), Number("b", 2)]
+
+
+def test_combinations_share_a_test_of_what_is_left() -> None:
+    checked: list[tuple[int, str, bool]] = []
+
+    def check(n: int, name: str, flag: bool) -> None:
+        checked.append((n, name, flag))
+        assert (n, name) != (2, "b")
+
+    test = over(n=[1, 2], name="ab")(pytest.mark.parametrize("flag", [True])(check))
+    assert list(inspect.signature(test).parameters) == ["flag"]
+    assert [m.name for m in test.pytestmark] == ["parametrize"]
+    with pytest.raises(AssertionError) as found:
+        test(flag=True)
+    assert found.value.__notes__ == ["case: {'n': 2, 'name': 'b'}"]
+    assert checked == [(n, name, True) for n in (1, 2) for name in "ab"]
 
 
 def odd(x: int) -> None:

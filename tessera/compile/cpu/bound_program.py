@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
@@ -24,7 +25,15 @@ from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array, substitute_params
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
-from tessera.ir.schedule.memory import MemoryPlan, StepAccess, View, numbered, plan_memory, size_of
+from tessera.ir.schedule.memory import (
+    MemoryPlan,
+    StepAccess,
+    Storage,
+    View,
+    numbered,
+    plan_memory,
+    size_of,
+)
 from tessera.runtime import memory
 from tessera.runtime.call import Direct
 from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
@@ -183,6 +192,29 @@ class Prepared(Slots):
 
     # Segments
 
+    @property
+    def segments(self) -> Sequence[Series | HostAction]:
+        """What a run does, one after another."""
+        return self._segments
+
+    def where(self, name: str) -> tuple[int, int, tuple[int, ...]]:
+        """The cell of a buffer, and its offset and strides in bytes there."""
+        return *self._place(name), self._layout(name)[1]
+
+    def storage_of(self, name: str) -> Storage:
+        """The piece of memory that a buffer lies in."""
+        return self.plan.place[self._root(name)]
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are before the arena's, which is the last one."""
+        return self._arena_cell
+
+    @property
+    def room(self) -> int:
+        """Bytes of the arena."""
+        return self._room
+
     def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
         """Runs of kernels, and host functions between them."""
         out: list[Series | HostAction] = []
@@ -195,7 +227,7 @@ class Prepared(Slots):
             dead = [s for s in left if s.last <= step]
             left[:] = [s for s in left if s.last > step]
             if dead:
-                out.append(_dropping([self._places[s.buffers[0]][0] for s in dead]))
+                out.append(Dropped([self._places[s.buffers[0]][0] for s in dead]))
 
         def flush(step: int) -> None:
             if calls:
@@ -251,12 +283,7 @@ class Prepared(Slots):
         return cell, begin, begin + size_of(self.types[root])
 
     def _copy(self, name: str) -> HostAction:
-        source, target = self._reader(name, self.copies[name]), self._reader(name)
-
-        def copy(cells: Cells) -> None:
-            np.copyto(target(cells), source(cells))
-
-        return copy
+        return Copied(self, name)
 
     def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
         readers = [self._reader(n) for n in access.reads]
@@ -275,7 +302,7 @@ class Prepared(Slots):
                     y = y.copy()  # its memory will be used again
                 cells[cell] = interp.contiguous(y) if in_order else y
 
-        return action
+        return Hosted(access, run, action)
 
     # Running
 
@@ -373,12 +400,39 @@ def _meet(some: Sequence[Extent], others: Sequence[Extent]) -> bool:
     return any(c == d and b < f and e < a for c, b, a in some for d, e, f in others)
 
 
-def _dropping(cells_dead: Sequence[int]) -> HostAction:
-    def drop(cells: Cells) -> None:
-        for c in cells_dead:
-            cells[c] = None
+class Copied:
+    """A view that is copied, because a kernel reads it."""
 
-    return drop
+    def __init__(self, program: Prepared, name: str):
+        self.name = name
+        self.source = program._reader(name, program.copies[name])
+        self.target = program._reader(name)
+
+    def __call__(self, cells: Cells) -> None:
+        np.copyto(self.target(cells), self.source(cells))
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A step that Python runs: what it does with memory, what it calls, and how."""
+
+    access: StepAccess
+    run: Callable[..., Any]
+    action: HostAction
+
+    def __call__(self, cells: Cells) -> None:
+        self.action(cells)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Arrays that nothing reads any more."""
+
+    dead: Sequence[int]
+
+    def __call__(self, cells: Cells) -> None:
+        for c in self.dead:
+            cells[c] = None
 
 
 __all__ = ["MemoryPlan", "Prepared", "TensorType"]

@@ -13,6 +13,8 @@ import numpy as np
 from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.constants import Split, is_constant, split
+from tessera.compile.cpu.loop_layout import ENDLESS, Branches, KernelSteps, Region, Steps
+from tessera.compile.cpu.native_loop import NativeChoice, NativeKernelLoop, native
 from tessera.compile.executable import Executable, PassResult, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
@@ -34,8 +36,8 @@ from tessera.runtime.allocator import blocks
 from tessera.runtime.call import Caller, CallRecord, Expected, has_calls
 from tessera.runtime.call_ir import MOST_ARGUMENTS
 from tessera.runtime.code import loaded
-from tessera.runtime.kernel import CompiledKernel
-from tessera.runtime.loop import Scan, While
+from tessera.runtime.kernel import FAST, CompiledKernel
+from tessera.runtime.loop import ROWS, Scan, While
 from tessera.runtime.threads import thread_count
 
 # Of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us.
@@ -295,7 +297,8 @@ class MachineExecutable(Executable):
         if n.regions:
             regions = tuple(_CompiledRegion(self._regions[r], sizes) for r in n.regions)
             assert n.op.numpy is not None, n
-            return partial(n.op.numpy, regions=regions, **params), max(r.bytes for r in regions)
+            steps = partial(n.op.numpy, regions=regions, **params)
+            return self._without_python(s, params, types, regions, steps)
         ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
         # Of symbolic sizes the host has what no kernel serves at all sizes; at these there may be one.
         symbolic = not all(v.type.static for v in (*n.operands, *n.results))
@@ -310,14 +313,50 @@ class MachineExecutable(Executable):
 
         return call, 0
 
+    def _without_python(
+        self,
+        s: HostCall,
+        params: Mapping[str, Any],
+        types: Mapping[str, TensorType],
+        regions: Sequence[_CompiledRegion],
+        run: Callable[..., Any],
+    ) -> tuple[Callable[..., Any], int]:
+        """What runs regions, and the bytes that it needs: without Python between steps if that can be."""
+        most = max(r.bytes for r in regions)
+        control = s.node.op.control if FAST else None
+        if control == "branch":
+            return NativeChoice(run, Branches([r.region() for r in regions])), most
+        if control not in ("scan", "while"):
+            return run, most
+        body, results = regions[-1], [types[x] for x in s.results]
+        scan = control == "scan"
+        carry = params["carry"] if scan else len(results)
+        steps = Steps(
+            body.region(carry),
+            None if scan else regions[0].region(),
+            carry,
+            params["xs"] if scan else 0,
+            params["length"] if scan else ENDLESS,
+            scan and params["reverse"],
+        )
+        loop = native(steps, results, run)
+        return (run, most) if loop is None else (loop, max(most, loop.bytes))
+
     def _loop(
         self, n: Node, params: dict[str, Any], results: Sequence[TensorType]
     ) -> tuple[Callable[..., Any], int]:
         """What runs a loop that is one kernel, and the bytes that it needs beside its results."""
-        captured = [v.storage for r in n.regions for v in r.captured]
+        kernel = self._loops[n]
+        held = (v.storage for r in n.regions for v in r.captured)
+        captured = [x for x in held if x is not None]
         if n.op.control == "scan":
-            return Scan(self._loops[n], captured, params, results), 0
-        return While(self._loops[n], captured, len(results)), sum(map(size_of, results))
+            scan = Scan(kernel, captured, params, results)
+            own = KernelSteps(kernel, captured, params["carry"], params["length"])
+            short = params["length"] <= ROWS
+            return NativeKernelLoop(scan, own) if short else scan, 0
+        loop = While(kernel, captured, len(results))
+        steps = KernelSteps(kernel, captured, len(results), None)
+        return NativeKernelLoop(loop, steps), sum(map(size_of, results))
 
     def _demand(self, plan: MemoryPlan) -> None:
         """Raise when a run would need more memory than there is."""
@@ -363,6 +402,13 @@ class _CompiledRegion:
         self.types = [types[n] for n in e.image.outputs]
         # A loop holds what it carries into a step while the step makes what it carries out.
         self.bytes = self._prepared.plan.peak + sum(map(size_of, self.types))
+
+    def region(self, carry: int = 0) -> Region:
+        """Its program, which may write over what it is the only one to hold: its first operands."""
+        program = self._prepared
+        if carry:
+            program = self._executable.at(self._sizes, frozenset(range(carry)))
+        return Region(program, self._captured)
 
     def __call__(self, *xs: Array) -> list[Array]:
         return self._prepared.run([*xs, *self._captured])

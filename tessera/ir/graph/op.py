@@ -98,6 +98,7 @@ class Op:
     view: Callable[[Index, Types, Params], Index] | None = None
     pick: Callable[[Index, Types, Params], Index] | None = None  # an index may be an Element
     decompose: Callable[..., Any] | None = None  # (*operands, **params) -> result(s)
+    small: Callable[..., Any] | None = None  # (*operands, **params) -> result(s), of small matrices
     call: str | None = None
     total: bool = False  # a call that has a result for all numbers; others may refuse some
     numpy: Callable[..., Any] | None = None  # reference: (*arrays, **params) -> array(s)
@@ -109,6 +110,7 @@ class Op:
     casts: bool = False  # gives its operand another dtype
     spreads: bool = False  # shows an element at several places
     reshapes: bool = False  # keeps the elements in row-major order
+    by_parts: bool = False  # does to real and imaginary parts what it does to real tensors
     in_place: Op | None = None  # the primitive that writes the same part where the tensor is
     makes: str = ""  # what an op without operands makes: data, number, index or size
     kernel: str = (

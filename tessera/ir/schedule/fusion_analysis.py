@@ -6,7 +6,7 @@ from tessera.core.dtype import FORMATS, DType, Policy
 from tessera.core.evaluate import is_portable
 from tessera.core.scalar import Expr, arg, product
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.schedule.views import is_linear_view, is_simple_view
+from tessera.ir.schedule.views import is_nest_view, is_simple_view
 
 # What a scalar op costs beside an addition.
 # About how many operations a scalar op takes, where it is not 1.
@@ -51,7 +51,7 @@ class Questions:
         if n.op.makes:
             return n.op.makes != "data" or n.results[0].ndim == 0
         if n.op.view is not None:
-            return is_linear_view(n)
+            return is_nest_view(n)
         if n.op.pick is not None:
             return 0 not in n.operands[0].shape
         if self.is_contraction(n):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from tessera.core.dims import Dim, Size, SizeFunction, Symbol, call, split_terms, symbol
+from tessera.core.dims import Dim, Size, SizeFunction, Symbol, call, split_terms, symbol, symbols
 from tessera.core.intervals import extremes, inside
 
 
@@ -38,10 +39,39 @@ def _symbol(atom: Symbol, sizes: Mapping[str, Size]) -> Size:
     return 0 if sizes.get(atom.name) == 1 else symbol(atom.name)
 
 
+class Wrap(NamedTuple):
+    """The place (axis + before) % size + after, whose dividend runs from 0 to less than 2 * size."""
+
+    axis: str
+    before: Size
+    size: Size
+    after: Size
+
+
+def wrap_of(x: Size, axes: Mapping[str, Size]) -> Wrap | None:
+    """How a place goes along one of the axes and around the end at most once; None: it does not."""
+    if isinstance(x, int):
+        return None
+    moving = [(m, c) for m, c in x.terms if symbols(Dim(((m, c),))) & axes.keys()]
+    match moving:
+        case [(((SizeFunction("%", left, size), 1),), 1)]:
+            own = symbols(left) & axes.keys()
+            if len(own) != 1 or symbols(size) & axes.keys():
+                return None
+            (axis,) = own
+            before = left - symbol(axis)
+            if axis in symbols(before) or not inside(left, 2 * size, axes):
+                return None
+            return Wrap(axis, before, size, x - left % size)
+    return None
+
+
 def _apply(atom: SizeFunction, sizes: Mapping[str, Size]) -> Size:
     left, right = narrow(atom.left, sizes), narrow(atom.right, sizes)
     if atom.function not in ("//", "%"):
         return call(atom.function, left, right)
+    if atom.function == "%":
+        left = _without_periods(left, right)
     quotient, rest = split_terms(left, right)
     if inside(rest, right, sizes):
         return quotient if atom.function == "//" else rest
@@ -50,6 +80,22 @@ def _apply(atom: SizeFunction, sizes: Mapping[str, Size]) -> Size:
         if found is not None:
             return found[0 if atom.function == "//" else 1]
     return call(atom.function, left, right)
+
+
+def _without_periods(x: Size, n: Size) -> Size:
+    """x less multiples of n, for what is taken by n: (i % n + 7) % n is (i + 7) % n."""
+    if isinstance(x, int):
+        return x
+    total: Size = 0
+    for monomial, factor in x.terms:
+        match monomial:
+            case ((SizeFunction("%", inner, by), 1),) if by == n:
+                total = total + _without_periods(inner, n) * factor
+            case () if isinstance(n, int) and n > 0:
+                total = total + factor % n
+            case _:
+                total = total + Dim(((monomial, factor),))
+    return total
 
 
 def _in_one_period(x: Dim, n: int, sizes: Mapping[str, Size]) -> tuple[Size, Size] | None:

@@ -49,6 +49,7 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.schedule.passes.fuse_contractions import fuse_contractions
 from tessera.ir.schedule.views import (
     batch_axes,
+    is_layout_view,
     is_simple,
     keeps_order,
     reads_lines,
@@ -190,7 +191,8 @@ class _GraphLowering(Questions):
         axes = self.axes(f"t{len(self.names)}", v.shape)
         place = self.read(v, tuple(a.variable for a in axes))
         assert isinstance(place, Read), place
-        if self.cheap == _CHEAP and isinstance(place.index[-1], int) and self.is_reshaped(n):
+        shown = self.cheap == _CHEAP and v.node is n and self.is_reshaped(n)
+        if shown and place.index and isinstance(place.index[-1], int):
             return False  # weights of a window of one place: another shape costs nothing
         return all(
             reads_lines(place, [a for i, a in enumerate(axes) if i not in batch])
@@ -213,8 +215,9 @@ class _GraphLowering(Questions):
         return widens(t) and all(is_simple(r.index, sizes) for r in reads(t))
 
     def is_layout(self, n: Node) -> bool:
-        """A view of a tensor in memory."""
-        return n.op.view is not None and all(v in self.names for v in n.operands)
+        """A view of a tensor in memory, or a copy of it."""
+        there = n.op.view is not None and all(v in self.names for v in n.operands)
+        return there and is_layout_view(n)
 
     def whole(self, n: Node) -> None:
         """An op on whole tensors: a primitive, or a call to the host."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.core.dims import Size, Symbol, symbol, symbols
 from tessera.ir.graph.ir import Node, Value
-from tessera.ir.schedule.index import narrow
+from tessera.ir.schedule.index import narrow, wrap_of
 from tessera.ir.schedule.ir import Axis, Read
 
 
@@ -49,12 +49,12 @@ def reads_lines(r: Read, axes: Sequence[Axis]) -> bool:
     return len(set(places)) == len(places)
 
 
-def is_linear_view(n: Node) -> bool:
-    """Whether each index of the operand is a sum of axes of the result, each times a size."""
-    if 0 in n.operands[0].shape:
-        return False  # its index would be a quotient by 0
+def is_nest_view(n: Node) -> bool:
+    """Whether loops can read a view where they stand: its indices are linear, or wrap around once."""
+    if 0 in n.operands[0].shape or 0 in n.results[0].shape:
+        return False
     index, axes = view_index(n)
-    return all(_is_linear(i, axes) for i in index)
+    return all(_is_linear(i, axes) or wrap_of(i, axes) is not None for i in index)
 
 
 def is_simple_view(n: Node) -> bool:
@@ -85,3 +85,9 @@ def _is_moved_axis(x: Size, axes: Mapping[str, Size]) -> bool:
     if len(found) > 1:
         return False
     return all(not symbols(x - symbol(a)) & axes.keys() for a in found)
+
+
+def is_layout_view(n: Node) -> bool:
+    """Whether strides may say where a view of a tensor in memory lies: no index wraps around."""
+    index, axes = view_index(n)
+    return all(wrap_of(i, axes) is None for i in index)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,9 +120,10 @@ STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the
 
 def check_attributes(name: str, attributes: Attributes) -> None:
     """Raise VerifyError unless an operation has just the attributes of its table row."""
-    optional = OPTIONAL.get(name, {})
-    wanted = ATTRIBUTES[name] | {k: kind for k, kind in optional.items() if k in attributes}
-    if set(attributes) != set(wanted):
+    wanted = ATTRIBUTES[name]
+    if attributes.keys() != wanted.keys() and name in OPTIONAL:
+        wanted = wanted | {k: kind for k, kind in OPTIONAL[name].items() if k in attributes}
+    if attributes.keys() != wanted.keys():
         got, want = (", ".join(sorted(s)) or "none" for s in (attributes, wanted))
         raise VerifyError(f"{name}: has the attributes {got}, expected {want}")
     for key, kind in wanted.items():
@@ -336,8 +338,14 @@ def _index(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType
 
 
 def _apply(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
-    dtype = result_dtype(a["scalar"], [t.dtype for t in types])
-    return (TensorType(dtype, broadcast(a["scalar"], [_shape(t) for t in types])),)
+    return _applied(a["scalar"], tuple(types))
+
+
+@lru_cache(maxsize=1 << 14)
+def _applied(scalar: str, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """Half of all operations apply a scalar op, and most to types that met before."""
+    dtype = result_dtype(scalar, [t.dtype for t in types])
+    return (TensorType(dtype, broadcast(scalar, [_shape(t) for t in types])),)
 
 
 def _cast(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:

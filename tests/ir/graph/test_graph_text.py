@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
@@ -22,6 +22,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.interp import interpret
 from tessera.ir.graph.ir import Graph, concrete
 from tessera.ir.graph.text import print_graph
+from tests.support.breadth import examples
 from tests.support.cases.op_cases import Case, cases
 from tests.support.cases.random_graphs import Program, data_for, programs, same_bits
 from tests.support.runners.each import each
@@ -81,7 +82,7 @@ scalars = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.recursive(scalars, lambda s: st.lists(s, max_size=4).map(tuple), max_leaves=8))
 def test_attributes_read_back_as_themselves(x: Any) -> None:
     text = attribute_text(x)

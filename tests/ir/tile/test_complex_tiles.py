@@ -10,7 +10,7 @@ from tessera import Tensor, op
 from tessera.core.dtype import as_dtype
 from tessera.core.flags import override
 from tessera.core.pairs import FORMULAS
-from tessera.ir.schedule.ir import HostCall, Primitive
+from tessera.ir.schedule.ir import HostCall, Kernel, Primitive
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.verify import verify
 from tests.support.cases.random_graphs import same_bits
@@ -81,9 +81,14 @@ def test_every_formula_is_tested():
     assert set(FORMULAS) == {*UNARY, *BINARY, "complex", "cast"}
 
 
-def test_other_complex_ops_run_on_the_host():
+def test_other_complex_ops_are_kernels_of_parts():
     p = lower(levels.prepared(ts.trace(lambda x: op.exp(x), Tensor[3, ts.c64])))
-    assert [type(s) for s in p.steps] == [HostCall]
+    assert [type(s) for s in p.steps] == [Primitive, Primitive, Kernel, Primitive]
+
+
+def test_a_factorisation_has_its_complex_matrix_whole():
+    p = lower(levels.prepared(ts.trace(lambda x: op.det(x * 2j), Tensor[3, 3, ts.c64])))
+    assert isinstance(p.steps[-1], HostCall)
 
 
 def test_one_compile_serves_all_sizes_on_any_threads():

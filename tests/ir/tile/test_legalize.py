@@ -20,6 +20,7 @@ from tessera.ir.tile.cpu.legalize.large import fits
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder, Kernel, Tile, walk
 from tessera.ir.tile.verify import verify
+from tests.support.breadth import examples
 from tests.support.cases.random_graphs import same_bits
 from tests.support.cases.tile_kernels import Program, programs
 from tests.support.runners.tile_machine import Machine
@@ -40,7 +41,7 @@ def results(k: Kernel, arrays: list[Any]) -> list[Any]:
 # The law on random kernels --------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(programs(), st.sampled_from(sorted(TINY)))
 def test_random_kernels_keep_their_bits(p: Program, size: int) -> None:
     small = expand(p.kernel, TINY[size])

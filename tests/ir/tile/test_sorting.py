@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 import tessera as ts
 from tessera import op
 from tessera.core.errors import OperandError, ShapeError, TraceError
+from tests.support.breadth import examples
 
 NUMBERS = st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.5, np.inf, -np.inf, np.nan])
 FLOATS = hnp.arrays(
@@ -51,7 +52,7 @@ def test_descending_order_is_a_stable_order_of_the_reverse_relation(x):
 
 
 @given(FLOATS, st.booleans(), st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_topk_is_the_head_of_the_order(x, largest, data):
     k = data.draw(st.integers(0, x.shape[-1]))
     values, where = op.topk(x, k, largest=largest)
@@ -86,7 +87,7 @@ def test_tangents_follow_the_permutation():
     st.lists(st.integers(-4, 4), max_size=5),
     st.sampled_from(["left", "right"]),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_searchsorted_equals_numpy(x, values, side):
     a, b = np.array(x, dtype=int), np.array(values, dtype=float)
     np.testing.assert_array_equal(op.searchsorted(a, b, side), np.searchsorted(a, b, side))
@@ -98,7 +99,7 @@ def test_searchsorted_equals_numpy(x, values, side):
 
 
 @given(FLOATS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_unique_equals_numpy(x):
     found = op.unique_all(x)
     want = np.unique(x.reshape(-1), return_index=True, return_inverse=True, return_counts=True,
@@ -114,7 +115,7 @@ def test_unique_equals_numpy(x):
 
 
 @given(FLOATS, st.integers(0, 12))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_nonzero_equals_numpy_and_its_fixed_size_form_agrees(x, size):
     want = np.nonzero(x)
     assert [i.tolist() for i in op.nonzero(x)] == [i.tolist() for i in want]
@@ -128,7 +129,7 @@ def test_nonzero_equals_numpy_and_its_fixed_size_form_agrees(x, size):
 
 
 @given(FLOATS, st.lists(NUMBERS, max_size=4), st.booleans())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_isin_equals_numpy(x, among, invert):
     others = np.array(among, dtype=float)
     np.testing.assert_array_equal(

@@ -292,7 +292,7 @@ class _Maker:
     def beside(self, t: Tile, dtype: DType) -> Tile:
         """A tile of a dtype that broadcasts with t."""
         fits = [u for u in self.pool if _broadcasts(t.shape, u.shape)]
-        return self.b.cast(self.pick(fits), dtype)
+        return self.b.cast(self.pick(fits or [t]), dtype)  # a load may be larger than LARGEST
 
     def apply(self) -> None:
         t = self.tile()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -33,6 +35,33 @@ def each(
         )
         test.pytestmark = list(getattr(check, "pytestmark", ()))  # type: ignore[attr-defined]
         return pytest.mark.parametrize("group", groups.values(), ids=groups.keys())(test)
+
+    return decorate
+
+
+def over(**values: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
+    """In place of `parametrize`: one test checks every combination of these arguments; what fails names
+    its own.
+    """
+    names, cases = list(values), list(itertools.product(*values.values()))
+
+    def decorate(check: Callable[..., None]) -> Any:
+        def test(**given: Any) -> None:
+            def one(case: dict[str, Any]) -> None:
+                check(**given, **case)
+
+            check_each(one, [dict(zip(names, c, strict=True)) for c in cases], str)
+
+        test.__name__, test.__doc__, test.__module__ = (
+            check.__name__,
+            check.__doc__,
+            check.__module__,
+        )
+        test.pytestmark = list(getattr(check, "pytestmark", ()))  # type: ignore[attr-defined]
+        signature = inspect.signature(check)
+        left = [p for n, p in signature.parameters.items() if n not in values]
+        test.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        return test
 
     return decorate
 

@@ -16,6 +16,7 @@ from tessera.ir.tile.cpu.filter import FILTERS
 from tessera.ir.tile.cpu.movement import MOVEMENT
 from tessera.ir.tile.cpu.scan import SCANS
 from tessera.ir.tile.cpu.scatter import SCATTERS
+from tessera.ir.tile.cpu.small_matrices import SMALL_MATRICES
 from tessera.ir.tile.cpu.sort import SORTS
 from tessera.ir.tile.cpu.writes import WRITES
 from tessera.ir.tile.launch import Expansion
@@ -34,6 +35,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **WRITES,
     **MOVEMENT,
     **POOLS,
+    **SMALL_MATRICES,
 }
 
 

@@ -17,6 +17,7 @@ from tessera.core.dims import (
     Size,
     larger,
     smaller,
+    split_terms,
     substitute,
     symbols,
 )
@@ -25,11 +26,13 @@ from tessera.core.evaluate import identity
 from tessera.core.folds import LANES, LEAF, LEVELS, WHOLE
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.index import Wrap
 from tessera.ir.schedule.ir import ANY, Stage, reads
 from tessera.ir.schedule.nests.choose import default_nest
 from tessera.ir.schedule.nests.nest import NestLoop
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.cpu.positions import ColumnLine, counts_along, moves_by_one
+from tessera.ir.tile.cpu.wraps import Stretch, cut_at_ends, side_of, wrap_along
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _ANY_ORDER = ("max", "min")  # folds that give the same bits in any order
@@ -81,6 +84,7 @@ class Rows:
         self.at: Size = 0  # first column of that chunk
         self.width, self.tail = LANES, False
         self.span: tuple[Size, Size] | None = None  # columns of this instance; None: all
+        self.stretch: Stretch = (0, None)  # what the chunk being computed lies in
 
     def kernel(self) -> Kernel:
         rows = {f"r{i}": a for i, a in enumerate(self.k.stages[0].axes[: self.k.rows])}
@@ -212,11 +216,17 @@ class Rows:
         """Whole chunks, then the masked rest."""
         self.width = width
         whole = (stop - start) // width * width + start
-        with self.b.loop(start, whole, width, accs) as main:
-            main.carry(*self.chunk(stages, main.variable, stop, False, main.carried))
+        for low, high in self.stretches(stages, start, width):
+            first = larger(start, low) if low else start
+            last = whole if high is None else smaller(whole, high)
+            self.stretch = low, high
+            with self.b.loop(first, last, width, accs) as main:
+                main.carry(*self.chunk(stages, main.variable, stop, False, main.carried))
+            accs = main.results
+        self.stretch = 0, None
         if whole == stop:
-            return main.results
-        with self.b.loop(whole, stop, width, main.results) as rest:
+            return accs
+        with self.b.loop(whole, stop, width, accs) as rest:
             rest.carry(*self.chunk(stages, rest.variable, stop, True, rest.carried))
         return rest.results
 
@@ -427,6 +437,9 @@ class Rows:
         memory = self.memory[r.source]
         if r.source in self.stages:  # a column of this row, kept from an earlier pass
             return self.b.load(memory, (self.at,), (self.width,), masked=(0,) if self.tail else ())
+        wrap = None if column is None else wrap_along(r, self.axis_of(column))
+        if wrap is not None:
+            return self.wrapped(r, *wrap)
         picked, along = self.places(r, memory, column)
         at = [0 if i in picked else self.place(x, column) for i, x in enumerate(r.index)]
         extent = [self.width if i in along else 1 for i in range(len(at))]
@@ -436,6 +449,38 @@ class Rows:
         if not along:
             return self.b.reshape(self.b.load(memory, at, extent, axes=()), (1,))
         return self.b.load(memory, at, extent, axes=along, masked=masked)
+
+    def stretches(self, stages: Sequence[Stage], start: Size, width: int) -> list[Stretch]:
+        """The columns cut where reads go around an end; all of them together if none does."""
+        if split_terms(start, width)[1] != 0:
+            return [(0, None)]
+        size = self.columns(stages[0])[0].size
+        found = [wrap_along(r, self.columns(s)[0]) for s in stages for r in reads(s.term)]
+        return cut_at_ends([w for _, w in filter(None, found)], size, width)
+
+    def wrapped(self, r: schedule.Read, axis: int, wrap: Wrap) -> Tile:
+        """A chunk of an axis that goes around an end; one that may lie at both is chosen by place."""
+        memory = self.memory[r.source]
+        at = [0 if i == axis else self.place(x, None) for i, x in enumerate(r.index)]
+        extent = [self.width if i == axis else 1 for i in range(len(at))]
+        before, size, after = (self.place(x, None) for x in wrap[1:])
+        first = self.at + before
+        side = side_of(wrap, self.stretch)
+        if side is not None and not self.tail:
+            at[axis] = first + after - (size if side else 0)
+            return self.b.load(memory, at, extent, axes=[axis])
+        parts = []
+        for begin in (first, first - size):
+            at[axis] = begin + after
+            parts.append(self.b.load(memory, at, extent, axes=[axis], masked=[axis]))
+        place = self.b.index(first, (self.width,), 0)
+        near = self.b.apply("lt", place, self.b.index(size, (1,)))
+        return self.b.apply("where", near, *parts)
+
+    def axis_of(self, column: str) -> schedule.Axis:
+        """The axis that columns of a name go along."""
+        axes = (a for s in self.k.stages for a in (*s.axes, *s.reduced))
+        return next(a for a in axes if a.name == column)
 
     def places(
         self, r: schedule.Read, memory: Memory, column: str | None

@@ -32,7 +32,7 @@ enum {
   TESS_ERROR_SHAPE = 7,       /* sizes do not fit each other or break a constraint */
   TESS_ERROR_MEMORY = 8,      /* there is not enough memory */
   TESS_ERROR_DEVICE = 9,      /* there is no such device, or its driver failed */
-  TESS_ERROR_SINGULAR = 10,   /* an operator has no inverse */
+  TESS_ERROR_SINGULAR = 10,   /* an operator or a matrix has no inverse or factor */
   TESS_ERROR_NUMERICS = 11    /* it promises less of its bits than tess_set_numerics asks for */
 };
 

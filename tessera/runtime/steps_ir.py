@@ -1,0 +1,299 @@
+"""The steps of a loop in LLVM IR: what one step does is data, and one function walks through it.
+
+A loop is lists of items.  Everything that an item touches is reached through a variable, a word that holds an
+address.  Between steps the variables of what the loop carries are permuted, so that what one step made is
+what the next one reads, and nothing is copied.
+
+    moves    to, from, offset, stride: the variable `to` becomes that in `from` + offset + row * stride
+    items    0 a series of kernels, over cells; 1 a copy of a box; 2 moves; 3 a loop; 4 one of two lists
+"""
+
+from __future__ import annotations
+
+SERIES, COPY, MOVES, LOOP, CHOICE = range(5)  # kinds of items
+# Words of each record; a loop and a copy are as the types below say.
+MOVE_WORDS, ITEM_WORDS, DIM_WORDS = 4, 3, 3
+
+# A part of the module of the pool, which has `series`.
+STEPS = """
+declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
+
+%move = type { ptr, ptr, i64, i64 }  ; to, from, offset, stride
+%item = type { i64, ptr, ptr }  ; kind, what it is, cells of a series
+; From, offset, to, offset, bytes that lie together, axes, how many.
+%copy = type { ptr, i64, ptr, i64, i64, ptr, i64 }
+%dim = type { i64, i64, i64 }  ; size, stride of what is read, stride of what is written
+%list = type { ptr, i64 }  ; items, how many
+%choice = type { ptr, i64, %list, %list }  ; variable of the condition, offset; items if it holds, if not
+; Moves, how many; items of a test, its result as in a choice, or none; items of a step; variables that are
+; permuted, where each gets its value from, room for them, how many; steps, whether the last row comes first;
+; what all loops of a call share.
+%loop = type { ptr, i64, %list, ptr, i64, %list, ptr, ptr, ptr, i64, i64, i64, ptr }
+; Steps until Python is asked, which says how many more there may be, or 0 to stop.
+%control = type { i64, ptr }
+
+; Copy a box of so many axes.
+define internal void @box(ptr %from, ptr %to, i64 %bytes, ptr %dims, i64 %rank) {
+entry:
+  %whole = icmp eq i64 %rank, 0
+  br i1 %whole, label %block, label %axis
+block:
+  call void @llvm.memmove.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
+  ret void
+axis:
+  %size = load i64, ptr %dims
+  %read_at = getelementptr %dim, ptr %dims, i32 0, i32 1
+  %read = load i64, ptr %read_at
+  %write_at = getelementptr %dim, ptr %dims, i32 0, i32 2
+  %write = load i64, ptr %write_at
+  %inner = getelementptr %dim, ptr %dims, i64 1
+  %rank_inner = sub i64 %rank, 1
+  %last = icmp eq i64 %rank, 1
+  %four = icmp eq i64 %bytes, 4
+  %eight = icmp eq i64 %bytes, 8
+  %is_four = and i1 %last, %four
+  %is_eight = and i1 %last, %eight
+  br label %next
+next:
+  %i = phi i64 [ 0, %axis ], [ %i_after, %done ]
+  %any = icmp slt i64 %i, %size
+  br i1 %any, label %element, label %end
+element:
+  %read_by = mul i64 %i, %read
+  %write_by = mul i64 %i, %write
+  %source = getelementptr i8, ptr %from, i64 %read_by
+  %target = getelementptr i8, ptr %to, i64 %write_by
+  br i1 %is_four, label %word, label %not_word
+not_word:
+  br i1 %is_eight, label %double, label %other
+word:
+  %four_bytes = load i32, ptr %source, align 1
+  store i32 %four_bytes, ptr %target, align 1
+  br label %done
+double:
+  %eight_bytes = load i64, ptr %source, align 1
+  store i64 %eight_bytes, ptr %target, align 1
+  br label %done
+other:
+  call void @box(ptr %source, ptr %target, i64 %bytes, ptr %inner, i64 %rank_inner)
+  br label %done
+done:
+  %i_after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal void @copy(ptr %copy) {
+  %from_var = load ptr, ptr %copy
+  %from_begin = load ptr, ptr %from_var
+  %from_offset_at = getelementptr %copy, ptr %copy, i32 0, i32 1
+  %from_offset = load i64, ptr %from_offset_at
+  %from = getelementptr i8, ptr %from_begin, i64 %from_offset
+  %to_var_at = getelementptr %copy, ptr %copy, i32 0, i32 2
+  %to_var = load ptr, ptr %to_var_at
+  %to_begin = load ptr, ptr %to_var
+  %to_offset_at = getelementptr %copy, ptr %copy, i32 0, i32 3
+  %to_offset = load i64, ptr %to_offset_at
+  %to = getelementptr i8, ptr %to_begin, i64 %to_offset
+  %bytes_at = getelementptr %copy, ptr %copy, i32 0, i32 4
+  %bytes = load i64, ptr %bytes_at
+  %dims_at = getelementptr %copy, ptr %copy, i32 0, i32 5
+  %dims = load ptr, ptr %dims_at
+  %rank_at = getelementptr %copy, ptr %copy, i32 0, i32 6
+  %rank = load i64, ptr %rank_at
+  call void @box(ptr %from, ptr %to, i64 %bytes, ptr %dims, i64 %rank)
+  ret void
+}
+
+; Set variables for a row.
+define internal void @moves(ptr %moves, i64 %count, i64 %row) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_after, %move ]
+  %any = icmp slt i64 %i, %count
+  br i1 %any, label %move, label %end
+move:
+  %own = getelementptr %move, ptr %moves, i64 %i
+  %to = load ptr, ptr %own
+  %from_at = getelementptr %move, ptr %own, i32 0, i32 1
+  %from = load ptr, ptr %from_at
+  %offset_at = getelementptr %move, ptr %own, i32 0, i32 2
+  %offset = load i64, ptr %offset_at
+  %stride_at = getelementptr %move, ptr %own, i32 0, i32 3
+  %stride = load i64, ptr %stride_at
+  %begin = load ptr, ptr %from
+  %by = mul i64 %row, %stride
+  %far = add i64 %by, %offset
+  %address = getelementptr i8, ptr %begin, i64 %far
+  store ptr %address, ptr %to
+  %i_after = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+; Whether the bool at a variable and an offset holds.
+define internal i1 @holds(ptr %variable, i64 %offset) {
+  %begin = load ptr, ptr %variable
+  %at = getelementptr i8, ptr %begin, i64 %offset
+  %byte = load i8, ptr %at
+  %holds = icmp ne i8 %byte, 0
+  ret i1 %holds
+}
+
+; Do items one after another; false if Python wants to stop.
+define internal i1 @items(ptr %pool, ptr %items, i64 %count, ptr %scratch) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i_after, %done ]
+  %any = icmp slt i64 %i, %count
+  br i1 %any, label %item, label %end
+item:
+  %own = getelementptr %item, ptr %items, i64 %i
+  %kind = load i64, ptr %own
+  %what_at = getelementptr %item, ptr %own, i32 0, i32 1
+  %what = load ptr, ptr %what_at
+  %cells_at = getelementptr %item, ptr %own, i32 0, i32 2
+  %cells = load ptr, ptr %cells_at
+  switch i64 %kind, label %done [ i64 0, label %kernels
+                                  i64 1, label %box
+                                  i64 2, label %move
+                                  i64 3, label %inner
+                                  i64 4, label %choose ]
+kernels:
+  %refused = call i32 @series(ptr %pool, ptr %what, ptr %cells, ptr %scratch)
+  br label %done
+box:
+  call void @copy(ptr %what)
+  br label %done
+move:
+  %moves = load ptr, ptr %what
+  %moves_at = getelementptr %list, ptr %what, i32 0, i32 1
+  %moves_count = load i64, ptr %moves_at
+  call void @moves(ptr %moves, i64 %moves_count, i64 0)
+  br label %done
+inner:
+  %length_at = getelementptr %loop, ptr %what, i32 0, i32 10
+  %length = load i64, ptr %length_at
+  %steps = call i64 @steps(ptr %pool, ptr %what, i64 0, i64 %length, ptr %scratch)
+  %ended = icmp sge i64 %steps, 0
+  br i1 %ended, label %done, label %stop
+choose:
+  %variable = load ptr, ptr %what
+  %offset_at = getelementptr %choice, ptr %what, i32 0, i32 1
+  %offset = load i64, ptr %offset_at
+  %holds = call i1 @holds(ptr %variable, i64 %offset)
+  %yes = getelementptr %choice, ptr %what, i32 0, i32 2
+  %no = getelementptr %choice, ptr %what, i32 0, i32 3
+  %branch = select i1 %holds, ptr %yes, ptr %no
+  %branch_items = load ptr, ptr %branch
+  %branch_at = getelementptr %list, ptr %branch, i32 0, i32 1
+  %branch_count = load i64, ptr %branch_at
+  %through = call i1 @items(ptr %pool, ptr %branch_items, i64 %branch_count, ptr %scratch)
+  br i1 %through, label %done, label %stop
+done:
+  %i_after = add i64 %i, 1
+  br label %next
+end:
+  ret i1 true
+stop:
+  ret i1 false
+}
+
+; Do so many steps of a loop, or those until its test fails; how many it did, or -1 if Python wants to stop.
+define i64 @steps(ptr %pool, ptr %loop, i64 %first, i64 %count, ptr %scratch) {
+entry:
+  %moves = load ptr, ptr %loop
+  %moves_at = getelementptr %loop, ptr %loop, i32 0, i32 1
+  %moves_count = load i64, ptr %moves_at
+  %test_at = getelementptr %loop, ptr %loop, i32 0, i32 2
+  %test = load ptr, ptr %test_at
+  %test_count_at = getelementptr %list, ptr %test_at, i32 0, i32 1
+  %test_count = load i64, ptr %test_count_at
+  %going_at = getelementptr %loop, ptr %loop, i32 0, i32 3
+  %going = load ptr, ptr %going_at
+  %offset_at = getelementptr %loop, ptr %loop, i32 0, i32 4
+  %offset = load i64, ptr %offset_at
+  %body_at = getelementptr %loop, ptr %loop, i32 0, i32 5
+  %body = load ptr, ptr %body_at
+  %body_count_at = getelementptr %list, ptr %body_at, i32 0, i32 1
+  %body_count = load i64, ptr %body_count_at
+  %slots_at = getelementptr %loop, ptr %loop, i32 0, i32 6
+  %slots = load ptr, ptr %slots_at
+  %order_at = getelementptr %loop, ptr %loop, i32 0, i32 7
+  %order = load ptr, ptr %order_at
+  %room_at = getelementptr %loop, ptr %loop, i32 0, i32 8
+  %room = load ptr, ptr %room_at
+  %slots_count_at = getelementptr %loop, ptr %loop, i32 0, i32 9
+  %slots_count = load i64, ptr %slots_count_at
+  %slots_bytes = mul i64 %slots_count, 8
+  %length_at = getelementptr %loop, ptr %loop, i32 0, i32 10
+  %length = load i64, ptr %length_at
+  %last = sub i64 %length, 1
+  %reverse_at = getelementptr %loop, ptr %loop, i32 0, i32 11
+  %reverse = load i64, ptr %reverse_at
+  %turned = icmp ne i64 %reverse, 0
+  %tested = icmp ne ptr %going, null
+  %control_at = getelementptr %loop, ptr %loop, i32 0, i32 12
+  %control = load ptr, ptr %control_at
+  %tick_at = getelementptr %control, ptr %control, i32 0, i32 1
+  %tick = load ptr, ptr %tick_at
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k_after, %go_on ]
+  %any = icmp slt i64 %k, %count
+  br i1 %any, label %step, label %end
+step:
+  %number = add i64 %first, %k
+  %mirrored = sub i64 %last, %number
+  %row = select i1 %turned, i64 %mirrored, i64 %number
+  call void @moves(ptr %moves, i64 %moves_count, i64 %row)
+  br i1 %tested, label %ask, label %do
+ask:
+  %asked = call i1 @items(ptr %pool, ptr %test, i64 %test_count, ptr %scratch)
+  br i1 %asked, label %answer, label %stop
+answer:
+  %on = call i1 @holds(ptr %going, i64 %offset)
+  br i1 %on, label %do, label %end
+do:
+  %done = call i1 @items(ptr %pool, ptr %body, i64 %body_count, ptr %scratch)
+  br i1 %done, label %carry, label %stop
+carry:
+  call void @llvm.memmove.p0.p0.i64(ptr %room, ptr %slots, i64 %slots_bytes, i1 false)
+  br label %slot
+slot:
+  %s = phi i64 [ 0, %carry ], [ %s_after, %permute ]
+  %more = icmp slt i64 %s, %slots_count
+  br i1 %more, label %permute, label %turn
+permute:
+  %source_at = getelementptr i64, ptr %order, i64 %s
+  %source = load i64, ptr %source_at
+  %held_at = getelementptr ptr, ptr %room, i64 %source
+  %held = load ptr, ptr %held_at
+  %slot_at = getelementptr ptr, ptr %slots, i64 %s
+  store ptr %held, ptr %slot_at
+  %s_after = add i64 %s, 1
+  br label %slot
+turn:
+  %k_after = add i64 %k, 1
+  %budget = load i64, ptr %control
+  %left = sub i64 %budget, 1
+  store i64 %left, ptr %control
+  %spent = icmp sle i64 %left, 0
+  br i1 %spent, label %python, label %go_on
+python:
+  %granted = call i64 %tick()
+  store i64 %granted, ptr %control
+  %refused = icmp sle i64 %granted, 0
+  br i1 %refused, label %stop, label %go_on
+go_on:
+  br label %next
+end:
+  ret i64 %k
+stop:
+  ret i64 -1
+}
+"""
