@@ -4,6 +4,7 @@
 #   make test           format, lint, types and tests; installs nothing heavy
 #   make test-deep      the breadth that make test leaves out: more seeds, sizes and examples (an hour)
 #   make test-oracles   compare with PyTorch, JAX and Perfetto (installs them, over a gigabyte)
+#   make test-oracles-deep  the comparisons that make test-oracles leaves out
 #   make docs           build the documentation as a site in build/site
 #   make bench          measure import, tracing and call overhead
 #   make clean          remove the environments and caches that these targets made
@@ -26,7 +27,7 @@ BYTE_CODE := PYTHONDONTWRITEBYTECODE=
 # the order of tests/support/longest.py, not by their numbers of tests: at the end both processes are busy.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-deep test-oracles docs bench clean
+.PHONY: demo test test-deep test-oracles test-oracles-deep docs bench clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -46,6 +47,9 @@ test-oracles: $(ORACLES)/.installed
 	@$(ORACLES)/bin/python -c "import torch, jax, perfetto"  # tests without them would be skipped
 	@[ "$$(uname)" != Linux ] || $(ORACLES)/bin/python -c "import triton"
 	$(ONE_THREAD) $(BYTE_CODE) $(ORACLES)/bin/python -m pytest $(WORKERS) -m "oracle and not deep"
+
+test-oracles-deep: $(ORACLES)/.installed
+	$(ONE_THREAD) $(BYTE_CODE) $(ORACLES)/bin/python -m pytest $(WORKERS) -m "oracle and deep"
 
 docs: $(DOCS)/.installed
 	@$(ONE_THREAD) NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet

@@ -30,7 +30,7 @@ from tessera.ir.graph.ir import Value, host_data
 from tessera.ops.define import as_value, floating
 from tessera.ops.matrix import adjoint
 
-MAX_RANK = 8
+MAX_RANK = 8  # TESS_MAX_RANK of the operator ABI (docs/abi.md)
 REPRESENTATIONS = ("dense", "factor", "implicit", "blocksparse")  # TESS_OP_DENSE = 0, ...
 DTYPES = tuple(FORMATS)
 # Bits of the field `flags`; the first three are those that the specification names.

@@ -1,6 +1,6 @@
 """Table: an array of integers that is part of an operator's structure, not of its data.
 
-Indices have no derivative and must not be traced, so they lie beside the sizes: immutable, compared and
+Indices have no derivative and must not be traced, so they stand beside the sizes: immutable, compared and
 hashed by content.
 """
 

@@ -1,4 +1,4 @@
-"""bounds: every access lies inside its memory, or here are sizes and an instance where it does not."""
+"""bounds: every access is inside its memory, or here are sizes and an instance where it does not."""
 
 from __future__ import annotations
 

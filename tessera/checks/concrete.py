@@ -25,8 +25,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Env = dict[str, int]
 
 MOST_ELEMENTS = 1 << 24  # of all parameters together, where arrays are made
-_INSTANCES = 40
-_TRIPS = 12
+_INSTANCES = 40  # of a grid, at its ends and between: bounds the work, not measured
+_TRIPS = 12  # of a loop, at its start: bounds the work, not measured
 _OPERATIONS = 20_000  # of an instance whose loops data end
 _CODE: dict[Dim, Callable[..., int]] = {}
 

@@ -1,4 +1,4 @@
-"""Intervals through scalar ops: where results lie, what may go wrong, and how far errors grow.
+"""Intervals through scalar ops: the range of results, what may go wrong, and how far errors grow.
 
 A rule is given operands as arrays of bounds and returns the bounds of the exact result; rounding is
 added by the caller.  `bad` says for which elements a NaN or a division by zero is possible.

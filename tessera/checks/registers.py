@@ -12,7 +12,7 @@ from tessera.ir.tile.ir import Block, Kernel, Operation, Tile
 
 TOOL = "registers"
 PER_THREAD = 255  # registers of 4 bytes that a thread of a GPU may have
-WARP = 32
+WARP = 32  # threads, on NVIDIA
 _HELD = 16  # of a GPU thread, for positions and counters
 
 

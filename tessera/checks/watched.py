@@ -1,7 +1,7 @@
 """run: a kernel on the arguments of a check, by the Tile interpreter, with every element watched.
 
 What depends on data is seen here and nowhere else: indices that are not distinct, results with holes, scratch
-that a mask leaves unwritten, folds that count what lies past an edge, places that wrapped around.  It says
+that a mask leaves unwritten, folds that count what is past an edge, places that wrapped around.  It says
 nothing of other arguments: the other tools do, for all sizes.
 """
 
@@ -33,7 +33,7 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOOL = "run"
-_MOST_INSTANCES = 600
+_MOST_INSTANCES = 600  # bounds the work of a run, not measured
 _BUDGET = 12_000  # operations, each of a thousand elements
 _SHARED = -2  # several instances have read an element
 

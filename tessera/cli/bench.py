@@ -35,7 +35,7 @@ from tessera.lang.tensor import Tensor
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.tune.roofline import peaks_here
 
-VERSION = 1
+VERSION = 1  # of the file of figures
 _SAMPLE = 1e-3  # seconds that a sample takes at least
 
 

@@ -1,4 +1,4 @@
-"""Where the buffers of a bound program lie: in numbered slots, at offsets; views are offsets and strides of
+"""The places of the buffers of a bound program: numbered slots and offsets; views are offsets and strides of
 others.
 
 Programs of the CPU (cpu/bound_program.py) and of GPUs (gpu/planned.py) are bound to sizes by the same rules.

@@ -1,7 +1,7 @@
 """Sizes of axes: integers, or polynomials over named symbols.
 
 A Dim is an integer polynomial in canonical form, so that equal sizes are equal objects: `2*S + 1`,
-`B*H`.  What is no polynomial is an atom of its own: `S // 2`, `S % 4`, `max(S, 8)`.  Arithmetic
+`B*H`.  What is not a polynomial is an atom of its own: `S // 2`, `S % 4`, `max(S, 8)`.  Arithmetic
 that comes out constant gives a plain int.  A name with a leading underscore is a counter, which
 starts at 0; any other is a size, which is at least 1.
 

@@ -15,7 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 PLAIN, VERSIONED = b"dltensor", b"dltensor_versioned"
-_UNSIGNED = 1
+_UNSIGNED = 1  # kDLUInt
 # The codes of formats that NumPy does not know.
 NARROW: dict[np.dtype[Any], tuple[int, int]] = {
     np.dtype(ml_dtypes.bfloat16): (4, 16),

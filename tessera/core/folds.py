@@ -18,9 +18,9 @@ import numpy as np
 from tessera.core.fma import fma
 from tessera.core.scalar import SCALARS
 
-LEAF = 512
+LEAF = 512  # elements in order (docs/numerics.md): part of the bits, so it never changes
 WHOLE = 1 << 40  # the leaf of a fold without leaves, which keeps no order (numerics fast)
-LANES = 16
+LANES = 16  # chains of a leaf, one vector of AVX-512 in f32: part of the bits
 LEVELS = 24  # of the tree over leaves where their number is symbolic: enough for 2**33 elements
 Array = np.ndarray[Any, np.dtype[Any]]
 

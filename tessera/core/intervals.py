@@ -1,7 +1,7 @@
-"""Intervals of sizes: between which numbers a position lies when the axes in it run.
+"""Intervals of sizes: between which numbers a position is when the axes in it run.
 
 An axis runs from 0 to its size.  Every function has a range of its own, whatever the signs: i % 8
-lies in 0..7 for any i.  The ends are sizes without axes, or None where no bound is known.
+is in 0..7 for any i.  The ends are sizes without axes, or None where no bound is known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Observers: functions around what runs, for profiles, records and checks.
 
 A kind of work (calls, launches, passes) has one `Observed`.  Where the work is done the code asks whether
-anything observes it, so what nothing observes pays one look at an empty tuple.  An observer is either told of
-the work after it (`tell`), or is put around it (`around`): it gets what does the work, then the arguments.
+anything observes it, so what nothing observes pays one look at an empty tuple.  An observer is either
+called after the work (`tell`), or is put around it (`around`): it gets the worker, then the arguments.
 """
 
 from __future__ import annotations

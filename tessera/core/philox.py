@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 WEYL = 0x9E3779B9, 0xBB67AE85  # what the two words of the key grow by each round
-ROUNDS = 10
+ROUNDS = 10  # of Philox4x32-10 (Salmon et al., 2011)
 _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _CHUNK = 1 << 13  # elements whose words stay in cache through all rounds; no result depends on it
 

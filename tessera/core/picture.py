@@ -1,6 +1,6 @@
 """Pictures of values: what a notebook shows of them, and `.plot()`.
 
-What draws them lies above everything that is drawn, so it is installed from there and loaded when first used.
+What draws them is above everything that is drawn, so it is installed from there and loaded when first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a primitive is: a computation on whole tensors that is no loop nest, defined in NumPy.
+"""What a primitive is: a computation on whole tensors other than a loop nest, defined in NumPy.
 
 Its definition states the order of every operation, as core/folds.py does for folds, so that all levels
 below Graph IR give the same bits.  core/primitives.py lists them.

@@ -1,6 +1,6 @@
 """Proofs about positions: whether integer polynomials can satisfy inequalities together.
 
-A fact is a size that is at least 0.  What is no polynomial (quotients, remainders, minima) gets the
+A fact is a size that is at least 0.  What is not a polynomial (quotients, remainders, minima) gets the
 inequalities that define it; each monomial is then a variable of its own, and the linear system is
 refuted exactly, with rational pivots, rounding of constants and branches over integers.  A refutation
 is a proof; "not refuted" says nothing.
@@ -31,7 +31,7 @@ Row = dict[Monomial, int]  # coefficients; the empty monomial is the constant
 
 _SPLITS = 4  # minima and maxima that are taken apart
 _BRANCHES = 3  # integer branches, one below the other
-_PIVOTS = 400
+_PIVOTS = 400  # bounds a proof's time, not measured: a proof that needs more fails
 _ROWS = 120  # inequalities; products stop there
 _ALL = 1 << 10  # hops: every fact that has to do with a size
 

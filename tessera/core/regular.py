@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO, Protocol
 
-PIECE = 1 << 20
+PIECE = 1 << 20  # bytes of a read: bounds memory
 
 
 class Readable(Protocol):

@@ -18,7 +18,7 @@ Double = tuple[Any, Any]  # a number as the sum of two doubles, the second far b
 
 _SPLIT = 2.0**27 + 1  # cuts a double into halves whose products are exact (Dekker)
 _TURN = (6.283185307179586, 2.4492935982947064e-16)  # 2 pi
-_STEP = 1024
+_STEP = 1024  # roots of the fine table: a position is coarse * _STEP + fine
 _PIECE = 1 << 16  # roots that are computed at once, so that they stay in a cache
 _LAST = 24  # power of the last term: (pi/4)^25 / 25! is below 2^-90
 

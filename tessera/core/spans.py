@@ -1,4 +1,4 @@
-"""Spans: long work such as tracing, compiling and tuning, told to those who listen."""
+"""Spans: long work such as tracing, compiling and tuning, reported to those who listen."""
 
 from __future__ import annotations
 

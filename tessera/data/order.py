@@ -20,7 +20,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 SORTED = 1 << 20  # samples up to which words are sorted: 0.1 s and 8 MiB an epoch
 _SHUFFLE, _NETWORK, _SAMPLE = 3, 4, 5  # purposes of blocks of Philox, apart from those of op.random
-_ROUNDS = 6
+_ROUNDS = 6  # of a Feistel network, which permutes at random from four on (Luby and Rackoff, 1988)
 _EPOCH = 32  # bits that a position may have in a counter
 
 

@@ -26,14 +26,14 @@ from tessera.deploy import ed25519
 from tessera.files.atomic import replacing
 
 MAGIC = b"TESSERAB"
-VERSION = 1
+VERSION = 1  # of the container (docs/abi.md)
 HEADER_BYTES, ENTRY_BYTES, PAGE = 256, 128, 4096
 MOST_SECTIONS, LONGEST_NAME = 4096, 71
 _FRONT = struct.Struct("<8sIIQQ")  # magic, version, sections, bytes of the file, where the table is
 _SIGNED = struct.Struct("<II32s64s")  # kind of signature, 0, public key, signature
 _ENTRY = struct.Struct("<IIQQ32s72s")  # kind, flags, offset, size, SHA-256, name
 DIGEST_AT, SIGNATURE_AT = 32, 64
-ED25519 = 1
+ED25519 = 1  # the number of the kind of signature
 _SAID = b"tessera bundle 1\n"  # before the digest that is signed
 
 KINDS = ("manifest", "graph", "image", "plan", "code", "weights", "device")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-_P = 2**255 - 19
+_P = 2**255 - 19  # the prime of the field (RFC 8032)
 _L = 2**252 + 27742317777372353535851937790883648493  # the order of the base point
 _D = -121665 * pow(121666, _P - 2, _P) % _P
 _ROOT = pow(2, (_P - 1) // 4, _P)  # a square root of -1

@@ -38,7 +38,7 @@ _SHOWN = ("barrier", "sound")  # what gives its operands on as they are
 _OPCODES = {"//": 4, "%": 5, "max": 6, "min": 7}
 _CONSTANT, _SYMBOL, _ADD, _MULTIPLY = range(4)
 _GUARDS = {"equal": 0, "divisible": 1, "at_least": 2}
-MOST_AXES = 8
+MOST_AXES = 8  # TESS_MAX_RANK of the C runtime
 _STEPS = "steps"  # the size that the kernel of a scan has: how many steps it runs
 
 Array = np.ndarray[Any, np.dtype[Any]]

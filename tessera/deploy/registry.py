@@ -39,7 +39,7 @@ from tessera.files.atomic import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_MOST_INDEX = 64 << 20
+_MOST_INDEX = 64 << 20  # bytes of an index: more is refused before it is read
 _SECONDS = 60  # that a server may take to answer
 
 

@@ -36,7 +36,7 @@ PROCESSORS = {
         ),
     )
 }  # fmt: skip
-_MOST_THREADS = 1024
+_MOST_THREADS = 1024  # more is taken for a mistake
 _GPU = re.compile(r"cuda:sm_\d+a?|hip:gfx[0-9a-f]+")
 
 

@@ -1,6 +1,6 @@
 """TSOL, the operator library: a bundle with an entry point for each call of an op, for tessera/ops.hpp.
 
-A call is written `softmax(f32[n,m], axis=-1)`: operands by dtype and sizes, then what is no tensor by name.
+A call is written `softmax(f32[n,m], axis=-1)`: operands by dtype and sizes, then the rest by name.
 It is looked up by its key, which has ranks in place of sizes.  Ops that work element by element have one
 entry of rank 1, marked by a star, that serves all shapes.
 """

@@ -15,7 +15,7 @@ from tessera.core.errors import FileError
 from tessera.files import header
 
 Array = np.ndarray[Any, np.dtype[Any]]
-LINE = 64
+LINE = 64  # bytes of a cache line
 _PAD = "padding."
 # The format's dtype of ours, and the sizes of the axes that it has beside.  Bytes are as in memory.
 _STORED: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -81,7 +81,7 @@ class WeightWriter:
         return header.write(self._rows, {}) + b"".join(self._parts)
 
 
-PIECE = 16384
+PIECE = 16384  # bytes that are compressed by themselves
 
 
 def pieces(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: eight bytes of length, then JSON that says where each tensor lies.
+"""The header of a safetensors file: eight bytes of length, then JSON that says the place of each tensor.
 
 Nothing in a file is believed before it is checked: sizes, nesting, names, dtypes, and that the tensors fill
 the data without holes and overlaps.
@@ -25,7 +25,7 @@ BITS = {
 METADATA = "__metadata__"
 LARGEST = 100_000_000  # bytes of a header, as other readers have it
 ALIGNMENT = 64  # of the data in a file that we write: a cache line
-_MOST_BYTES = 2**63 - 1
+_MOST_BYTES = 2**63 - 1  # of a file whose offsets are signed 64-bit
 _LONGEST_ARRAY = 4096  # characters; 64 sizes of 20 digits are fewer
 _DEEPEST = 3  # the header, a tensor in it, and its shape
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

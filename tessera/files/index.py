@@ -1,4 +1,4 @@
-"""The index of a model in several files: which tensor lies in which."""
+"""The index of a model in several files: which tensor is in which."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tessera.core.errors import FileError, TesseraError
 from tessera.ir.graph.ir import Value
 
 Node = Any
-VERSION = 1
+VERSION = 1  # of a manifest whose tensors are whole
 IN_PIECES = 2  # the version of a manifest whose tensors may lie in pieces
 KEY = "tessera"  # in the metadata of a file
 DIGEST = "tessera.sha256"  # of the manifest

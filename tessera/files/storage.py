@@ -1,4 +1,4 @@
-"""How tensors lie in a file: the format's dtypes, and ours that it does not have.
+"""How tensors are stored in a file: the format's dtypes, and ours that it does not have.
 
 i4 is packed two to a byte, the first in the low bits; complex numbers are pairs along a last axis of two.
 """

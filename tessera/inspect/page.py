@@ -1,7 +1,7 @@
 """The lowering inspector: one page that shows a program at every level.
 
-The page is one file that needs no network.  What is large is kept as text in it, and read when somebody looks
-at it, so a page of thousands of nodes opens at once.
+The page is one file that needs no network.  What is large is kept as text in it, and read when it is looked
+at, so a page of thousands of nodes opens at once.
 """
 
 from __future__ import annotations

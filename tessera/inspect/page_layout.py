@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 GAP = 14.0  # between nodes of a layer
-_SWEEPS = 6
+_SWEEPS = 6  # of the barycentre method; not measured
 _FAR = 12  # layers beyond which an edge has no say in where its ends stand
 
 

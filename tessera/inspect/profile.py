@@ -44,7 +44,7 @@ from tessera.inspect.work import StepWork
 from tessera.ir.schedule.memory import readable
 from tessera.tune.roofline import peaks_here
 
-VERSION = 1
+VERSION = 1  # of the file of a profile
 # What the time of a profile is made of, and the kinds of spans whose own time it is.
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),

@@ -1,6 +1,6 @@
 """Traces: a profile in the trace event format that Perfetto and chrome://tracing open.
 
-Spans are complete events ("X") that lie inside each other on the track of their thread, memory is a counter
+Spans are complete events ("X") nested inside each other on the track of their thread, memory is a counter
 ("C"), and names are metadata ("M"); times are microseconds.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from tessera.inspect.profile_facts import RunMemory
 from tessera.inspect.profile_rows import ProfileRow, TimeSpan
 
-_PROCESS = 1
+_PROCESS = 1  # the number of the only process of a trace
 # Readers count whole nanoseconds and some cut what is left of them: 1.001 us would become 1000 ns, and an
 # event end after the one that it lies in.  This much more, in nanoseconds, keeps every time what it is.
 _MORE = 1e-3

@@ -1,4 +1,4 @@
-"""Compilations while a program runs: what was compiled, why, and whether the cache had it; told to those
+"""Compilations while a program runs: what was compiled, why, and whether the cache had it; reported to those
 who watch.
 """
 

@@ -22,7 +22,7 @@ from tessera.core.picture import Pictured
 
 SWIZZLES = ("none", "xor")
 _BLOCK = (64, 64)  # rows and columns of a tile where a schedule says nothing
-_DEPTH = 64
+_DEPTH = 64  # k of a tile where a schedule says nothing
 _WARPS, _STAGES = 4, 2  # where a schedule says only one of them
 
 
@@ -174,7 +174,7 @@ class Schedule(Pictured):
 
 _WHOLE = "a whole number of at least 1"
 _POWERS = {"warps": 32, "vector": 16}  # the most warps of a block; the widest access, in elements
-_MOST_STAGES = 16
+_MOST_STAGES = 16  # more is taken for a mistake
 
 
 def setting_error(name: str, x: Any) -> str | None:

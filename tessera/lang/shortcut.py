@@ -28,7 +28,7 @@ from tessera.ops.places import checked_index
 
 # What a tensor with data has beside its type and its data.
 _FIELDS = {"device": CPU, "node": None, "index": 0, "builder": None}
-_MOST_SEEN = 4096
+_MOST_SEEN = 4096  # calls that are remembered: bounds memory
 _LARGEST = 1 << 16  # elements: what is computed from more of them takes longer than Python does
 
 

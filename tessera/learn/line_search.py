@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 DECREASE = 1e-3  # f must fall by this share of the first slope (L-BFGS-B's ftol)
 CURVATURE = 0.9  # the slope must shrink to this share (L-BFGS-B's gtol)
 NARROW = 0.1  # the relative width at which the interval is given up (L-BFGS-B's xtol)
-LONGEST = 1e10
+LONGEST = 1e10  # the longest step (`big` of L-BFGS-B)
 TRIALS = 20  # evaluations in one search, as in L-BFGS-B
 
 

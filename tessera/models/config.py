@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.core.errors import ModelError
 
-MOST = 3e38
+MOST = 3e38  # the largest number of f32, nearly
 LARGEST = 1 << 24  # of any size in a config: vocabularies have 2**18, contexts 2**20
 
 

@@ -1,6 +1,6 @@
 """GGUF files: metadata and tensors, mapped into memory and checked before anything is used.
 
-No count in a file makes us allocate: a string, an array or a tensor must lie within the file before it is
+No count in a file makes us allocate: a string, an array or a tensor must be within the file before it is
 read.
 """
 
@@ -22,7 +22,7 @@ from tessera.models.blocks import FORMATS, Array, BlockFormat, Groups, dequantis
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32  # of a file that names none
-MOST_AXES = 4
+MOST_AXES = 4  # GGML_MAX_DIMS
 DEEPEST = 4  # arrays in arrays
 STRING, ARRAY, BOOL = 8, 9, 7
 NUMBERS = {

@@ -15,7 +15,7 @@ from tessera.models.blocks import Array
 from tessera.models.gguf import mapped
 
 LONGEST_HEADER = 100 << 20  # bytes, as in the format's own reader
-MOST_AXES = 8
+MOST_AXES = 8  # models have four or fewer; a hostile header could have thousands
 DTYPES: dict[str, Any] = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn,
     "F8_E5M2": ml_dtypes.float8_e5m2, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8",

@@ -23,7 +23,7 @@ from tessera.models.loading import FAMILIES
 from tessera.models.model import Family
 from tessera.models.safetensors import read_json
 
-GIB = 1 << 30
+GIB = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)

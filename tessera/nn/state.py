@@ -1,4 +1,4 @@
-"""Parameters by name: state dicts out of modules and into them, as PyTorch has them.
+"""Parameters by name: state dicts out of modules and into them, as in PyTorch.
 
 nn.state_dict(model)                     {"blocks.0.attn.qkv.weight": Tensor, ...}
 model = nn.load_state(model, tensors)    the same module with these values; shapes and names are checked

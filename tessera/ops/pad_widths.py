@@ -1,4 +1,4 @@
-"""Widths and modes of `pad`: NumPy's forms of a width, and what lies beyond the ends of an axis."""
+"""Widths and modes of `pad`: NumPy's forms of a width, and what is beyond the ends of an axis."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ from tessera.ops.reduction import logsumexp
 from tessera.ops.shape import reshape
 
 ATTEMPTS = 64  # gamma accepts 95% of the attempts or more: 64 in a row fail with 1e-83
-_STRIDE = 2**48
+_STRIDE = 2**48  # counters between attempts: more elements than a tensor has
 
 
 def _attempt(counter: Value, t: Value) -> Value:

@@ -3,7 +3,7 @@
 Batching along a mesh axis that several ranks share makes them of the collectives of ops/collective.py.
 Each rank holds the shards of a range of coordinates along a first axis.  Sums are balanced binary trees
 over coordinates, so that their bits do not depend on how many ranks share the axis: a node of the tree
-covers the coordinates [i 2^k, (i + 1) 2^k), and a rank sends the sums of the largest nodes that lie in its
+covers the coordinates [i 2^k, (i + 1) 2^k), and a rank sends the sums of the largest nodes that fall in its
 range.  Their derivatives are those of the collectives that they are made of, so that they are not in the
 catalogue.
 """

@@ -12,7 +12,7 @@ from typing import Any
 from tessera.core.errors import FileError, OperandError, located
 
 FORMAT = "tessera machine 1"
-GB = 1e9
+GB = 1e9  # bytes, as vendors count
 
 
 @dataclass(frozen=True)

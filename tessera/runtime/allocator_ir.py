@@ -12,7 +12,7 @@ from string import Template
 
 SLOTS = 1024  # of the table, a power of two
 PLACES = 8  # where the slot of a size may be
-LINE = 64
+LINE = 64  # bytes of a cache line
 _BEFORE = 24  # bytes of a block before its data
 # Offsets in the memory of an allocator.
 LOCK, KEPT, MOST, BELOW, TABLE = 0, 8, 16, 24, 64

@@ -35,7 +35,7 @@ from tessera.runtime.kernel import FAST
 from tessera.runtime.pool import Series, pool
 from tessera.runtime.pool_ir import HEAD
 
-_FASTCALL_WITH_KEYWORDS = 0x82
+_FASTCALL_WITH_KEYWORDS = 0x82  # METH_FASTCALL | METH_KEYWORDS (CPython's methodobject.h)
 
 
 class _Method(ctypes.Structure):

@@ -16,7 +16,7 @@ from string import Template
 from tessera.runtime.pool_ir import HEAD, SCRATCH, TYPE
 from tessera.runtime.result_ir import RESULT
 
-MOST_ARGUMENTS = 15
+MOST_ARGUMENTS = 15  # calls with more go through Python
 SLOTS = 64  # of a table, a power of two
 _SPREAD = 0x9E3779B97F4A7C15  # an odd number whose products have many different high bits
 

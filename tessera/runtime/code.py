@@ -29,7 +29,7 @@ from tessera.runtime.folder import (
 )
 from tessera.runtime.loaded import Loaded, MalformedError
 
-VERSION = 4
+VERSION = 4  # of the store's entries
 _LARGEST = 1 << 30  # bytes of an entry: more is no kernel of ours, and need not be read
 _TRIMS = 4  # of 256 entries that are written look at the size of the whole folder
 _MAGIC = b"TESSERA\n"

@@ -1,6 +1,6 @@
-"""The cache folder as a whole: what lies in it, and how it is kept within a limit.
+"""The cache folder as a whole: what is in it, and how it is kept within a limit.
 
-Entries of code and of programs are files that nobody misses: what is removed is built again.  Reading an
+Entries of code and of programs are files that can be spared: what is removed is built again.  Reading an
 entry sets its time, so that those which were not used for longest go first.
 """
 

@@ -1,6 +1,6 @@
 """Loops that are one kernel: launches of a part of the steps, with Python between them.
 
-A launch runs so many steps that its own cost is nothing, and so few that somebody who interrupts the
+A launch runs so many steps that its own cost is nothing, and so few that a user who interrupts the
 program need not wait.
 """
 

@@ -1,4 +1,4 @@
-"""Memory for results: blocks that are used again when nobody holds them.
+"""Memory for results: blocks that are used again when nothing holds them.
 
 A fresh page costs a fault and a fill with zeros, which for a memory-bound kernel is as much as the
 kernel itself.  So the memory of a large result is kept when its array dies, and given to the next
@@ -31,7 +31,7 @@ SMALL = 1 << 16  # bytes below which NumPy's own allocator is as fast
 NOTABLE = (
     1 << 26
 )  # bytes from which a run first asks whether they can be had, where no limit is set
-_LINE = 64
+_LINE = 64  # bytes of a cache line
 
 
 class KeptBlocks(Protocol):

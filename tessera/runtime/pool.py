@@ -27,7 +27,7 @@ from tessera.runtime.threads import MOST, thread_count
 
 _SPIN_SECONDS = 50e-6  # a little more than what Python needs between two launches
 _CHUNKS_PER_THREAD = 8  # enough to even out threads of unequal speed
-_LINE = 64
+_LINE = 64  # bytes of a cache line
 _POINTER, _TEXT = ctypes.c_void_p, ctypes.c_char_p
 
 

@@ -28,7 +28,7 @@ from tessera.runtime.steps_ir import STEPS
 SEAT, OPEN, STOPPED, LAUNCH = 1 << 10, 1 << 20, 1 << 21, 1 << 22
 # Offsets in the block that all threads share; what is written often has a cache line of its own.
 GATE, SLEEPERS, CALLER_WAITS, PHASE, SCRATCH, SPINS = 0, 64, 128, 192, 200, 208
-BLOCK_BYTES = 256
+BLOCK_BYTES = 256  # the last offset, to whole cache lines
 LINE = 64  # bytes between counters that threads write
 # An array object (NumPy's C ABI): a head, which ends with the type, the address of the data, five words
 # more, and flags.

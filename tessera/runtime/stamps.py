@@ -1,4 +1,4 @@
-"""Stamps: when kernels begin and end, told by the kernels themselves.
+"""Stamps: when kernels begin and end, written by the kernels themselves.
 
 A job can run through another kernel that looks at the clock, runs the job's own, looks again and notes
 both times in the job's record.  The thread pool knows nothing of it, and jobs that are not stamped pay
@@ -24,7 +24,7 @@ from tessera.runtime.pool import Job
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FIRST, LAST, BUSY, RUNS = range(4)
-WORDS = 4
+WORDS = 4  # of a kernel: first, last, busy, runs
 _NEVER = np.iinfo(np.int64).max
 # The clock of time.perf_counter, as the C library numbers it.
 _CLOCKS = {"linux": 1, "darwin": 8}

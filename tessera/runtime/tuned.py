@@ -29,7 +29,7 @@ from tessera.core.processor import assumed, first_bytes, near_bytes, registers
 from tessera.ir.target.cpu.machine import architecture
 from tessera.runtime.folder import UntrustedError, fault_of_file, private
 
-VERSION = 1
+VERSION = 1  # of the store
 FORMAT = 2  # of exported files; those of format 1 name processors by all of their features
 _WAIT = 10.0  # seconds that a process waits for another one that writes
 _COLUMNS = {

@@ -1,4 +1,4 @@
-"""Tools: how a model is told of them, and how its calls are found in a reply.
+"""Tools: how they are described to a model, and how its calls are found in a reply.
 
 Formats that are read: `<tool_call>{...}</tool_call>` (Qwen, SmolLM, Hermes), `[TOOL_CALLS] [...]`
 (Mistral), and a reply that is one JSON object with a name and arguments or parameters (Llama 3).

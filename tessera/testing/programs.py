@@ -28,7 +28,7 @@ from tessera.testing.close import CheckFailed, array_of, assert_same_bits
 from tessera.testing.gradients import gradcheck
 
 LAWS = ("jit", "vmap", "grad", "differences")
-_BATCH = 3
+_BATCH = 3  # elements of a batch: odd, and no size of the samples
 _BEFORE: dict[str, Callable[[Any], Any]] = {
     "x": lambda x: x, "sin(x)": sin, "tanh(x)": tanh, "-x": neg, "x * 0.5": lambda x: x * 0.5,
     "flip(flip(x))": lambda x: flip(flip(x)), "cos(x) + x": lambda x: cos(x) + x,

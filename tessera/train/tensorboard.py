@@ -17,7 +17,7 @@ from typing import Any
 from tessera.files.atomic import replacing
 
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
-_MASK = 0xFFFFFFFF
+_MASK = 0xFFFFFFFF  # a word
 
 
 def _table() -> list[int]:

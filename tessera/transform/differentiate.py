@@ -2,7 +2,7 @@
 
 `push_forward` runs a graph and its tangent side by side, one rule per node.  The tangent part is
 linear, so reverse mode is `linearize` (cut the two apart) and `transpose` (walk the linear part
-backwards).  Nobody writes a rule for reverse mode unless the mathematics demands it.
+backwards).  No rule for reverse mode is written unless the mathematics demands it.
 """
 
 from __future__ import annotations

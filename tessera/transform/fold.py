@@ -27,7 +27,7 @@ from tessera.ops.creation import constant, dim, full, iota
 from tessera.transform.maker import Found, Maker, python_number
 
 LARGEST_RESULT = 64  # elements of a result that is worth writing into the program
-LARGEST_OPERAND = 4096
+LARGEST_OPERAND = 4096  # elements that are folded while a program is compiled: bounds its time
 LITERALS = frozenset((constant.op, full.op, iota.op))
 
 

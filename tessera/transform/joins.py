@@ -1,4 +1,4 @@
-"""joins: windows of zeros that lie side by side are joined, not added.
+"""joins: adjacent windows of zeros are joined, not added.
 
     %1 = pad(%a, 0, after 2); %2 = pad(%b, 0, before 3); %3 = add(%1, %2)   ->   %3 = concat(%a + 0, %b + 0)
 

@@ -18,7 +18,7 @@ from tessera.ir.target.cpu.machine import build, link
 
 _SUMS = 8  # vectors that are added to in turn: more than a sum takes cycles
 _SPAN = 2e-3  # seconds of a run: long beside the begin of a thread
-_RUNS = 3
+_RUNS = 3  # the fastest counts
 _MOST = 1 << 27  # bytes that are read for the memory; more would take seconds to be had
 
 

@@ -24,7 +24,7 @@ from tessera.tune.roofline import KernelWork, Peaks, number, work_of
 _INSTANCE, _LAUNCH = 20e-9, 4e-6  # seconds to begin an instance, and to wake threads
 _LOAD = 0.3  # of a multiply-add, for a load that feeds it
 _LEAST = 24  # measurements before they say anything
-_RIDGE = 4.0
+_RIDGE = 4.0  # the weight of no correction, in measurements: few of them move it little
 _KINDS = 2  # contractions and kernels of rows are corrected apart
 
 

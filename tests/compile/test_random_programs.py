@@ -136,6 +136,7 @@ def test_more_than_2_to_the_31_elements() -> None:
     np.testing.assert_array_equal(end.numpy(), [1, 1, 1, 1, 7])
 
 
+@pytest.mark.deep
 @needs_memory
 def test_a_result_of_more_than_2_to_the_31_bytes() -> None:
     """f32 in two axes: rows beyond 2^31 bytes are read and written where they belong."""

@@ -17,48 +17,16 @@ from tessera.core.provided import Provided
 ROOT = Path(__file__).parents[2] / "tessera"
 FILES = sorted(ROOT.rglob("*.py"))
 
-LEVELS = "ir.graph ir.schedule ir.tile ir.target"
-COMPILER = f"core {LEVELS} ir ops transform runtime"
-LANGUAGE = f"{COMPILER} compile eager tune algebra checks plan"
-MAY_IMPORT = {
-    "core": "",
-    "ir.graph": "core",
-    "ops": "core ir.graph",
-    "transform": "core ir.graph ops",
-    "ir.schedule": "core ir.graph",
-    "ir.tile": "core ir.schedule",
-    "ir.target": "core ir.tile",
-    "ir": f"core {LEVELS}",  # reading the text of any level
-    "runtime": "core ir.target",
-    "checks": "core ir.tile ir.target runtime",
-    "compile": COMPILER,
-    "eager": f"{COMPILER} compile",
-    "tune": f"{COMPILER} compile",
-    "cache": COMPILER,
-    "algebra": "core ir.graph ops transform",
-    "plan": "core",  # machines, models as sizes, costs and the simulator
-    "lang": LANGUAGE,
-    "stdlib": f"{LANGUAGE} lang",
-    "learn": f"{LANGUAGE} lang",
-    "nn": f"{LANGUAGE} lang stdlib inspect",
-    "files": f"{LANGUAGE} lang",
-    "data": f"{LANGUAGE} lang",
-    "train": f"{LANGUAGE} lang files data",
-    "models": f"{LANGUAGE} lang stdlib nn",
-    "serve": f"{LANGUAGE} lang models",
-    "interop": f"{LANGUAGE} lang",
-    "deploy": f"{LANGUAGE} lang files",
-    "inspect": f"{LANGUAGE} lang",
-    "testing": f"{LANGUAGE} lang",
-    "replay": f"{LANGUAGE} lang",
-    "array_api": f"{LANGUAGE} lang",
-    "native": "",  # the C runtime, as files
-    "cli": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache tessera models serve "
-    f"replay native train",
-    "__main__": "cli",
-    "tessera": f"{LANGUAGE} lang stdlib learn nn interop deploy inspect array_api cache models files data "
-    f"train testing replay",
-}
+
+def table() -> dict[str, str]:
+    """The table of docs/compiler.md: what each package may import."""
+    text = (ROOT.parent / "docs" / "compiler.md").read_text()
+    _, _, rest = text.partition("| package | what it holds | may import |\n")
+    rows = [line.strip("| ").split(" | ") for line in rest.partition("\n\n")[0].splitlines()[1:]]
+    return {n: "" if may.startswith("nothing") else may.replace(",", "") for n, _, may in rows}
+
+
+MAY_IMPORT = table()
 # What an installation always has; every other third-party package is optional.
 REQUIRED = {"numpy", "ml_dtypes"}
 STANDARD = sys.stdlib_module_names
@@ -90,6 +58,15 @@ def named(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
             called = n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
             if called in ("Deferred", "import_module") and str(x.value).startswith("tessera."):
                 yield str(x.value).partition(":")[0], n
+
+
+def strings(tree: ast.AST) -> Iterator[str]:
+    """Modules that any string names, by their full name or by that below tessera."""
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Constant) and isinstance(n.value, str):
+            name = n.value.partition(":")[0]
+            if "." in name:
+                yield from {name, f"tessera.{name}"} & MODULES
 
 
 def statements(tree: ast.AST) -> Iterator[ast.stmt]:
@@ -173,13 +150,37 @@ def every_file(check: Callable[[Path], None]) -> Callable[..., None]:
     return pytest.mark.parametrize("folder", FOLDERS, ids=ids)(test)
 
 
+@cache
+def used_by(path: Path) -> frozenset[str]:
+    """The modules of tessera that a file imports or names."""
+    imported = {m for m, _ in imports_of(path) if m.split(".")[0] == "tessera"}
+    said = {m for m, _ in named_in(path)}
+    if module_of(path) != "tessera.core.moved":  # whose strings are for errors
+        said |= set(strings(parsed(path)))
+    return frozenset(imported | said - UPWARD.get(module_of(path), set()))
+
+
 @every_file
 def test_imports_follow_the_table(path: Path) -> None:
     mine = package(module_of(path))
     allowed = {mine, *MAY_IMPORT[mine].split()}
-    used = {m for m, _ in imports_of(path) if m.split(".")[0] == "tessera"}
-    used |= {m for m, _ in named_in(path)} - UPWARD.get(module_of(path), set())
-    assert {m: package(m) for m in used if package(m) not in allowed} == {}
+    assert {m: package(m) for m in used_by(path) if package(m) not in allowed} == {}
+
+
+def test_the_table_allows_nothing_that_is_not_needed() -> None:
+    used: dict[str, set[str]] = {}
+    for path in FILES:
+        used.setdefault(package(module_of(path)), set()).update(map(package, used_by(path)))
+    assert {n: set(may.split()) for n, may in MAY_IMPORT.items()} == {
+        n: used[n] - {n} for n in MAY_IMPORT
+    }
+
+
+def test_modules_in_strings_are_found() -> None:
+    tree = ast.parse(
+        "def f():\n    x = 'runtime.pool', 'tessera.lang.jit:jit', 'no.module', 'pool'"
+    )
+    assert set(strings(tree)) == {"tessera.runtime.pool", "tessera.lang.jit"}
 
 
 def test_the_exceptions_are_still_needed() -> None:

@@ -113,3 +113,32 @@ def test_there_is_no_unfinished_code():
     words = re.compile("TODO|FIXME|XXX|raise NotImplementedError")
     unfinished = [str(p) for p in SOURCES if words.search(p.read_text())]
     assert unfinished == []
+
+
+def is_number(x):
+    """Whether an expression is written with numbers alone."""
+    if isinstance(x, ast.BinOp):
+        return is_number(x.left) and is_number(x.right)
+    if isinstance(x, ast.UnaryOp):
+        return is_number(x.operand)
+    return isinstance(x, ast.Constant) and type(x.value) in (int, float)
+
+
+def unexplained(text):
+    """Constants of a module that are numbers, without a comment in their lines or in the line above."""
+    lines = text.split("\n")
+    for n in ast.parse(text).body:
+        if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name):
+            name, own = n.targets[0].id, lines[n.lineno - 1 : n.end_lineno]
+            above = lines[n.lineno - 2].startswith("#")
+            if re.fullmatch("_?[A-Z][A-Z0-9_]*", name) and is_number(n.value):
+                if not above and "#" not in "".join(own):
+                    yield name
+
+
+def test_a_number_says_where_it_comes_from():
+    found = {str(p.relative_to(ROOT)): [*unexplained(p.read_text())] for p in SOURCES}
+    assert {p: names for p, names in found.items() if names} == {}
+    assert [
+        *unexplained("# It is.\nA = 1\nB = 2\nC = 3  # so\nD = -(1 << 4)\nE = (\n    5  # so\n)")
+    ] == ["B", "D"]

@@ -1,7 +1,8 @@
-"""The prose of the pages: words that read as translated are absent, and sentences are short on average."""
+"""The prose of pages and module docstrings: no words that read as translated, and short sentences."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -43,6 +44,22 @@ def test_a_page_has_none_of_the_words(page: Path) -> None:
     text = prose(page.read_text())
     found = {m[0]: better for word, better in WORDS.items() for m in re.finditer(word, text)}
     assert not found, f"{page.name}: write {found}"
+
+
+PACKAGE = DOCS.parent / "tessera"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(p for p in PACKAGE.iterdir() if p.is_dir()), ids=lambda p: p.name
+)
+def test_what_a_module_says_of_itself_has_none_of_the_words(folder: Path) -> None:
+    found = {}
+    for path in sorted(folder.rglob("*.py")):
+        text = prose(ast.get_docstring(ast.parse(path.read_text())) or "")
+        wrong = [m[0] for word in WORDS for m in re.finditer(word, text, re.IGNORECASE)]
+        if wrong:
+            found[path.relative_to(PACKAGE).as_posix()] = wrong
+    assert found == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -1,6 +1,7 @@
-"""What `make test` leaves to `make test-deep`: cases beyond the first ones of a kind, where they take long.
+"""What `make test` leaves to `make test-deep`, and `make test-oracles` to `make test-oracles-deep`.
 
-Measured by the processor time of each test, children included.  Cases that caught a seeded fault
+These are cases beyond the first ones of a kind, where they take long: by the processor time of each test,
+children included.  Cases that caught a seeded fault
 (benchmarks/records/mutations.json) always run.
 """
 
@@ -30,7 +31,8 @@ ONE_IN = {
     "test_flash_backward.py": 4, "test_fuse_contractions.py": 5, "test_golden_text.py": 2,
     "test_gradient_bits.py": 3, "test_gradient_schedules.py": 2, "test_joins.py": 2,
     "test_kernel_grad.py": 2, "test_legalize.py": 2, "test_narrow.py": 3, "test_narrow_elementwise.py": 3,
-    "test_neural.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_out_of_range.py": 3,
+    "test_neural.py": 2, "test_neural_torch.py": 4, "test_operators.py": 4, "test_ops_jax.py": 3,
+    "test_out_of_range.py": 3,
     "test_primitives.py": 2, "test_random_programs.py": 24, "test_sharing.py": 2,
     "test_signed_zeros.py": 2, "test_software_pipeline.py": 2, "test_spectral_operators.py": 2,
     "test_stdlib_attention.py": 2, "test_stdlib_checks.py": 2, "test_thin.py": 3, "test_vmap_bits.py": 5,
@@ -109,6 +111,9 @@ BREADTH: dict[str, int] = {
     "lang/test_library_names.py::test_wavelets_are_orthogonal_and_come_back": 2,
     "lang/test_same_calls.py::test_the_same_call_has_the_same_answer": 3,
     "models/test_models_tokenizer.py::test_a_hostile_template_is_stopped": 2,
+    "oracles/test_nesting_jax.py::test_transforms_nest": 2,
+    "oracles/test_neural_torch.py::test_conv_transpose": 3,
+    "oracles/test_neural_torch.py::test_max_pool": 2,
     "ops/test_compiled_policies.py::test_a_policy_brings_no_step_to_the_host": 2,
     "ops/test_conventions.py::test_the_first_of_equals_wins_and_a_nan_before_all": 2,
     "ops/test_convolution.py::test_eager_convolutions_and_their_gradients_have_the_bits_of_jitted_ones": 4,

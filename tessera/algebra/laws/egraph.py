@@ -1,9 +1,9 @@
 """An e-graph: many operators at once, with what is known to be equal, and why.
 
 Every term is kept as it was written and has a number; a union-find says which numbers are equal.  Terms
-of the same kind and fields with equal parts are equal too (congruence).  Beside the union-find lies a
+of the same kind and fields with equal parts are equal too (congruence).  Beside the union-find stands a
 forest of reasons: its edges are laws, or congruence, so that the way from one term to an equal one can
-be told step by step (Nieuwenhuis and Oliveras, Proof-producing congruence closure, 2005).
+be given step by step (Nieuwenhuis and Oliveras, Proof-producing congruence closure, 2005).
 
 All that is iterated is in the order of numbers, so that equal inputs give equal results.
 """

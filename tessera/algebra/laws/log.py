@@ -1,4 +1,4 @@
-"""The log of rewrites: which operators were simplified while somebody kept a record, and from which lines."""
+"""The log of rewrites: which operators were simplified while a record was kept, and from which lines."""
 
 from __future__ import annotations
 

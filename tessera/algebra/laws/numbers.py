@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[Any]  # of exact numbers, dtype object
 
-MERSENNE = 2**61 - 1
+MERSENNE = 2**61 - 1  # the largest Mersenne prime whose numbers fit 64 bits
 
 
 class NoInverse(ArithmeticError):

@@ -1,6 +1,6 @@
 """Terms of derivations as text: tables of data and of operators, each named by its place.
 
-Tensors are told by their types alone; what is written can be replayed and checked, since neither needs
+Tensors are recorded by their types alone; what is written can be replayed and checked, since neither needs
 numbers.
 """
 

@@ -29,7 +29,7 @@ from tessera.ir.graph.place import known_data
 
 Path = tuple[int, ...]
 LARGEST = 1024  # sizes up to which the whole operator is looked at as one matrix
-UNIT = 2.0**-53
+UNIT = 2.0**-53  # unit roundoff of f64
 NARROW = 1.3  # two narrow products run slower than a wide one of as much work (benchmarks/representations.py)
 
 

@@ -1,4 +1,4 @@
-"""Which iteration solves A X = B when nobody says: the flags of A decide."""
+"""Which iteration solves A X = B when the user does not say: the flags of A decide."""
 
 from __future__ import annotations
 

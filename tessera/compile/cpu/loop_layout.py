@@ -28,7 +28,7 @@ from tessera.runtime.pool import Series
 from tessera.runtime.pool_ir import FLAGS, HEAD, TIDY, TYPE
 from tessera.runtime.steps_ir import CHOICE, COPY, LOOP, MOVES, SERIES
 
-_WORD = 8
+_WORD = 8  # bytes of an address
 _OBJECT_WORDS = FLAGS // _WORD + 1
 ENDLESS = 1 << 62  # steps of a loop that its test ends
 

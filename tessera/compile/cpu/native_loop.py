@@ -3,7 +3,7 @@
 A step of a scan or of a while_loop is a program.  Where all that it does is kernels, copies, and loops and
 choices of such programs, the whole loop is one call of machine code (runtime/steps_ir.py).  From time to time
 it asks Python whether to go on, so that signals are seen.  A body that calls the host runs step by step, and
-so does a loop that somebody observes.
+so does a loop that is observed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GPU images: programs of a GPU at known sizes, as data that the store keeps.
 
 An image has what binding it to a device takes (planned.py, bind.py): the types and views of buffers, and
-launches and calls of the host in order.  A launch says what Triton builds and what the driver is told, so
+launches and calls of the host in order.  A launch says what Triton builds and what the driver is given, so
 that a program from the disk needs no lowering.  Calls of the host are nodes of the graph, by their number.
 """
 

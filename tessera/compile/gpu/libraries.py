@@ -1,4 +1,4 @@
-"""Libraries of a device, by CuPy where it is installed: factorisations and transforms that are no kernels.
+"""Libraries of a device, by CuPy where it is installed: factorisations and transforms without kernels.
 
 CuPy computes in our memory and on our stream.  Most references of ops are written for NumPy and mean the
 same for arrays of CuPy (NEP 18), errors included; the others have a function here.  What CuPy cannot do

@@ -18,7 +18,7 @@ from tessera.ir.tile.launch import Launch, Threads, threads_said
 from tessera.runtime.triton_builder import TritonSource
 
 WRITTEN_STAGES = 2  # of kernels that people write, where their schedules say nothing
-_PLAIN_STAGES = 3
+_PLAIN_STAGES = 3  # Triton's default on NVIDIA
 _ROLES_FROM = 100  # compute capability, as sm_100
 _LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
 

@@ -1,9 +1,9 @@
 """A graph of PyTorch as compiled programs, called with PyTorch's tensors.
 
 Sizes that PyTorch leaves open are symbolic sizes of one program.  Where the rule of an op wants numbers for
-them, or a size is below one, there is a program for each set of sizes.  Axes that lie in memory in another
+them, or a size is below one, there is a program for each set of sizes.  Axes that are in memory in another
 order than they are numbered in (channels last, transposed weights) are put in order by the program, which
-costs nothing where it reads them, and results lie in memory as PyTorch expects them.
+costs nothing where it reads them, and results are laid out as PyTorch expects them.
 """
 
 from __future__ import annotations

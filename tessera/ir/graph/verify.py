@@ -1,6 +1,6 @@
 """The Graph verifier: what must hold of every graph, between any two passes.
 
-inputs      are distinct, are no results, and have at most one name each
+inputs      are distinct, are not results, and have at most one name each
 captured    tensors hold data and have the types of the last inputs
 operands    are inputs or results of earlier nodes of the same graph; none holds data
 results     are defined once, point back to their node, and have the types that the op infers

@@ -1,4 +1,4 @@
-"""The factors of a contraction: which varies along m, which along n, and how they lie in memory.
+"""The factors of a contraction: which varies along m, which along n, and how they are laid out in memory.
 
 A factor is a read, or a read of something narrower that is widened and scaled: `f32(w[k, n]) * s[n]`.
 """

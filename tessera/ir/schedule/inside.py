@@ -1,4 +1,4 @@
-"""inside: the elements that terms read lie in their tensors; where data says the place, it is clamped."""
+"""inside: the elements that terms read are in their tensors; where data says the place, it is clamped."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ from tessera.ir.schedule.views import (
 )
 
 _CHEAP = 4  # a term above it is not computed twice
-_FEW_TENSORS = 2
+_FEW_TENSORS = 2  # that a term reads, where it is computed again on a GPU: not measured by itself
 CHEAP_ON_GPU = 48  # where arithmetic costs less beside memory
 _LONG = 400  # cost of a term at most: compilers take more than twice as long for twice as much
 _LARGE = 800  # and of the stages of a kernel together

@@ -1,4 +1,4 @@
-"""hidden: which columns of a row have no effect, so that nobody needs to compute them.
+"""hidden: find the columns of a row that have no effect and need not be computed.
 
     e[r, c] = exp(where(r >= c, s[r, c], -inf) - top[r])   ->   beyond column r, e is 0
 

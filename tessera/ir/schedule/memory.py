@@ -1,4 +1,4 @@
-"""memory: where every buffer of a program lies, known before it runs.
+"""memory: the place of every buffer of a program, planned before it runs.
 
     t1 = f(x); t2 = g(t1); y = h(t2)   ->   t1: arena + 0; t2: in the place of t1; y: its own memory
 

@@ -2,7 +2,7 @@
 
 buffers   are listed under their names; their sizes use symbols of the inputs only
 steps     read inputs, buffers that an earlier step wrote and, in a kernel, earlier stages of it
-writes    are of buffers that are no inputs, each once, and of the buffer's type
+writes    are of buffers other than inputs, each once, and of the buffer's type
 rows      are the first axes of every stage of a kernel, the same in all of them
 columns   are at most one beside the rows, folded or not; a chain folds one for each of another; a
           contraction has two, and the stages after it have its axes

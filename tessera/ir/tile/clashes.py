@@ -32,20 +32,25 @@ class Clash(NamedTuple):
 
 def verify_shares(kernel: Kernel, shares: tuple[tuple[int, int], ...]) -> None:
     """Raise VerifyError unless results may lie where operands lie, each pair (operand, result) by itself."""
+    accesses = list(AccessWalk(kernel).accesses()) if shares else []
     for i, j in shares:
-        for clash in clashes(kernel, kernel.parameters[i], kernel.parameters[j]):
+        for clash in clashes(kernel, kernel.parameters[i], kernel.parameters[j], accesses):
             raise VerifyError(f"{kernel.name}: {clash}").at(clash.load.op.location)
 
 
-def clashes(kernel: Kernel, operand: Memory, result: Memory) -> Iterator[Clash]:
-    """The loads of an operand that are not proved to come before the stores of their elements."""
-    found = list(enumerate(AccessWalk(kernel).accesses()))
+def clashes(
+    kernel: Kernel, operand: Memory, result: Memory, accesses: Sequence[Access]
+) -> Iterator[Clash]:
+    """The loads of an operand, among the accesses of a kernel, that are not proved to come before the stores
+    of their elements.
+    """
     grid = [name for name, n in kernel.grid if n != 1]
-    for i, load in found:
-        for j, store in found:
-            shared = load.memory is operand and store.memory is result
-            if shared and not _apart(load, store, grid, before=j < i):
-                yield Clash(load, store)
+    stores = [(j, a) for j, a in enumerate(accesses) if a.memory is result]
+    for i, load in enumerate(accesses):
+        if load.memory is operand:
+            for j, store in stores:
+                if not _apart(load, store, grid, before=j < i):
+                    yield Clash(load, store)
 
 
 def _apart(load: Access, store: Access, grid: list[str], before: bool) -> bool:

@@ -1,4 +1,4 @@
-"""inside: every access of a kernel lies in its memory, but along the axes that it masks.
+"""inside: every access of a kernel is in its memory, but along the axes that it masks.
 
 Three proofs are tried, from the quickest on: intervals of the counters, inequalities between positions
 (core/prove.py), and, where all sizes are numbers, every value of the counters.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -71,14 +72,14 @@ def _loose(
     kernel: Kernel, facts: Sequence[Size], sizes: Mapping[str, int],
     only: Collection[tuple[Operation, int]] | None = None,
 ) -> Iterator[Loose]:  # fmt: skip
-    known: dict[tuple[Any, ...], bool] = {}
+    known: dict[tuple[LoopContext, Size | None, Size | None, Size], bool] = {}
     for a in AccessWalk(kernel, sizes, facts).accesses():
         for axis, n in enumerate(a.shape):
             if axis in a.masked or (only is not None and (a.op, axis) not in only):
                 continue
-            key = a.low[axis], a.high[axis], n, a.context.facts
+            key = a.context, a.low[axis], a.high[axis], n
             if key not in known:
-                known[key] = is_inside(a.context, a.low[axis], a.high[axis], n)
+                known[key] = is_inside(*key)
             if not known[key]:
                 yield Loose(a, axis)
 
@@ -87,12 +88,20 @@ def is_inside(context: LoopContext, low: Size | None, high: Size | None, n: Size
     """Whether 0 <= low <= high < n is proved for all values of the counters."""
     if low is None or high is None:
         return False
-    if all(inside(x, n, context.counts) for x in (low, high)):
+    return _is_inside(context.facts, tuple(context.counts.items()), low, high, n)
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_inside(
+    facts: tuple[Size, ...], below: tuple[tuple[str, Size], ...], low: Size, high: Size, n: Size
+) -> bool:
+    """Kernels of one op for several dtypes, and a kernel before and after a pass, ask the same."""
+    counts = dict(below)
+    if all(inside(x, n, counts) for x in (low, high)):
         return True
-    facts = context.facts
     if any(bounds(f)[1] < 0 for f in facts):
         return True  # it never runs
-    ranges = _ranges(context, {s for x in (low, high, n) for s in symbols(x)})
+    ranges = _ranges(facts, counts, {s for x in (low, high, n) for s in symbols(x)})
     count = math.inf if ranges is None else math.prod(ranges.values())
     if ranges is not None and count <= _FEW:
         return _holds(facts, low, high, n, ranges)
@@ -115,17 +124,19 @@ def _holds(
     return bool(np.all(ok | ~np.asarray(runs)))
 
 
-def _ranges(context: LoopContext, names: set[str]) -> dict[str, int] | None:
+def _ranges(
+    facts: Sequence[Size], below: Mapping[str, Size], names: set[str]
+) -> dict[str, int] | None:
     """How often each counter runs, of these and of those on which their ends depend; None: sizes are no
     numbers.
     """
     found = set(names)
-    for f in reversed(context.facts):
+    for f in reversed(facts):
         if symbols(f) & found:
             found |= symbols(f)
     counts: dict[str, int] = {}
     for name in sorted(found):
-        count = context.counts.get(name)
+        count = below.get(name)
         if not isinstance(count, int):
             return None
         counts[name] = max(count, 0)

@@ -18,7 +18,7 @@ class Range:
     high: Size | None = None
 
 
-_LARGE = 1 << 40
+_LARGE = 1 << 40  # coefficients beyond it say nothing of a position, and would overflow
 _SAME = frozenset(("reshape", "broadcast", "transpose"))
 
 

@@ -7,7 +7,7 @@ begin at 0 as the proofs demand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.core.intervals import extremes
@@ -15,7 +15,7 @@ from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.ranges import Range, range_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LoopContext:
     """Where an operation stands: loops around it, the meaning of their variables, facts of all."""
 
@@ -23,10 +23,15 @@ class LoopContext:
     counters: tuple[str, ...]  # the j, outermost first
     facts: tuple[Size, ...]  # at least 0, in terms of counters
     counts: Mapping[str, Size]  # of which the counters and the grid variables stay below
+    _found: dict[Size, Size] = field(default_factory=dict, repr=False)
 
     def position(self, x: Size) -> Size:
-        """A size in terms of counters."""
-        return substitute(x, self.env)
+        """A size in terms of counters.  Most accesses of a loop are at the same few positions."""
+        if isinstance(x, int):
+            return x
+        if x not in self._found:
+            self._found[x] = substitute(x, self.env)
+        return self._found[x]
 
     def names(self, values: Iterable[Size | None]) -> set[str]:
         """The sizes that positions depend on, through the facts about their counters too."""

@@ -1,6 +1,6 @@
 """sharing: which parameters of a kernel may be one memory, so that a result takes an operand's place.
 
-A kernel writes each element of a result once.  So a result may lie where an operand lies when every
+A kernel writes each element of a result once.  So a result may share the memory of an operand when every
 load of the operand comes before the store of the same element:
 
     y[p, i:i+64] = exp(load x[p, i:i+64])                      the box that is loaded is stored next
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from tessera.core.dims import Dim, Size, SizeFunction, symbol, symbols
 from tessera.ir.tile.clashes import clashes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation
+from tessera.ir.tile.scope import AccessWalk
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,14 @@ class _Access:
 
 def shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     """The parameters (operand, result), by their numbers, that may be one memory."""
+    known = vars(kernel)  # where its cached properties are
+    if "_shareable" not in known:
+        known["_shareable"] = _shareable(kernel)
+    found: tuple[tuple[int, int], ...] = known["_shareable"]
+    return found
+
+
+def _shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     accesses: dict[Memory, list[_Access]] = {m: [] for m in kernel.parameters}
     for a in _accesses(kernel.body, ()):
         if a.op.memory in accesses:
@@ -49,8 +58,8 @@ def shareable(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     if not kernel.sizes:
         return tuple(found)
     # Ends of loops may be quotients of sizes, of which not every order is proved.
-    memory = kernel.parameters
-    return tuple((i, j) for i, j in found if not any(clashes(kernel, memory[i], memory[j])))
+    memory, walked = kernel.parameters, list(AccessWalk(kernel).accesses()) if found else []
+    return tuple((i, j) for i, j in found if not any(clashes(kernel, memory[i], memory[j], walked)))
 
 
 def is_copy(kernel: Kernel) -> bool:

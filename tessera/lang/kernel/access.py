@@ -1,6 +1,6 @@
 """Access: boxes of tensors, and elements at places that are data, read and written.
 
-Every place is checked when the kernel runs: what lies outside of a tensor reads `fill` and is not written.
+Every place is checked when the kernel runs: what is outside of a tensor reads `fill` and is not written.
 """
 
 from __future__ import annotations

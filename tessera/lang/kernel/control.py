@@ -32,7 +32,7 @@ from tessera.lang.kernel.values import (
 )
 from tessera.lang.kernel.writer import KernelWriter
 
-_MOST_UNROLLED = 4096
+_MOST_UNROLLED = 4096  # rounds: bounds the text of a kernel
 _ROUNDS = 4  # in which what a loop carries settles
 
 

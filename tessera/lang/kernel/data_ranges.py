@@ -1,8 +1,7 @@
 """Ranges whose bounds are data: loaded numbers, scalar arguments, results of folds.
 
 for j in tile.range(first, last)              counter 0, 1, ... last - first - 1 of a loop that data bound;
-j = first + counter for nb in tile.range_n(k, T.n, stop=length)   spans that end at length: what lies past
-it is no element of them
+j = first + counter for nb in tile.range_n(k, T.n, stop=length)   spans that end at length
 """
 
 from __future__ import annotations

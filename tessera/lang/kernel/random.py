@@ -13,7 +13,7 @@ from tessera.lang.kernel.table import IntrinsicContext, intrinsic
 from tessera.lang.kernel.values import KernelError, TileValue
 
 PURPOSE = 0x7473  # a stream of its own
-_MASK = 0xFFFFFFFF
+_MASK = 0xFFFFFFFF  # the low word
 
 
 def _logical(p: IntrinsicContext, x: TileValue, batch: Any) -> TileValue:

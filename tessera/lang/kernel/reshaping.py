@@ -1,4 +1,4 @@
-"""reshaping: where the elements of a reshaped tile lie, and where that is lost.
+"""reshaping: the positions of the elements of a reshaped tile, and where that is lost.
 
 (rows at 8 i, 6 columns) -> (48,)     elements 48 i, 48 i + 1, ... of the tensor in one axis
 (rows at 8 i,)           -> (2, 4)    no axis has the edge: what needs it refuses

@@ -50,7 +50,7 @@ def require_equal(t: Translated, known: Mapping[str, Size], name: str) -> None:
             raise ShapeError(f"{name}: {reason} is {a} here and {b} there")
 
 
-_MOST = 512
+_MOST = 512  # kernels that are remembered: bounds memory
 _LINED: dict[str, Kernel] = {}  # kernels that know the lines they come from, which a text does not
 
 

@@ -1,7 +1,7 @@
 """translate: a kernel at the types of a call, as a Tile kernel with its results and what a call must satisfy.
 
 Sizes stay symbolic unless a tile needs their number.  Then parsing begins again, knowing it; so it does where
-two sizes that nobody named turn out to be one.
+two unnamed sizes turn out to be one.
 """
 
 from __future__ import annotations

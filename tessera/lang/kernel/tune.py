@@ -2,7 +2,7 @@
 
 Schedules of a space that make the same Tile program are one candidate.  Candidates are ranked by an estimate
 (estimate.py), the best few are built and measured in turn, and one is taken only if it is faster beyond the
-spread. What is found lies in the store of the tuner, where the next process finds it.
+spread. What is found is kept in the store of the tuner, where the next process finds it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What names in a kernel stand for: tiles with the places of their elements, tensors, spans, blocks.
 
-A tile knows, for each of its axes, which elements of a tensor it holds.  So a sum leaves out what lies past
+A tile knows, for each of its axes, which elements of a tensor it holds.  So a sum leaves out what is past
 the end, and a result knows where it belongs.
 """
 

@@ -1,4 +1,4 @@
-"""within: prove that positions lie on an axis, for every counter of the grid and of loops.
+"""within: prove that positions are on an axis, for every counter of the grid and of loops.
 
 A position that rises with a counter is largest where the counter is:
 

@@ -1,4 +1,4 @@
-"""Operations on the tiles of a kernel: broadcasting, promotion, places and what lies past the end."""
+"""Operations on the tiles of a kernel: broadcasting, promotion, places and what is past the end."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _spread(y: Value, axis: int, n: int, halves: bool) -> Value:
 
 # Wavelets ---------------------------------------------------------------------------------------
 
-_MOST_MOMENTS = 8
+_MOST_MOMENTS = 8  # db1 to db8 are served; the method has no such limit
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Functions of torch.nn.functional that are no ops: shuffles of pixels, windows as columns, distances,
+"""Functions of torch.nn.functional that are not ops: shuffles of pixels, windows as columns, distances,
 bags.
 """
 

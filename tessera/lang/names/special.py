@@ -258,7 +258,7 @@ def zeta(x: ArrayLike, q: ArrayLike = 1.0) -> Value:
     return where(lt(s, 1), full_like(total, float("nan")), at_one)
 
 
-_TERMS = 10
+_TERMS = 10  # terms before the tail by Euler and Maclaurin
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 
 

@@ -1,9 +1,9 @@
 """DLPack: the memory of a device for other libraries, and theirs for us, without a copy.
 
-A consumer says on which stream it works, and the producer orders that stream after its own.  Nobody says
-anything when a tensor dies, though its memory may still be in use then: what we export is marked as used on
-the consumer's stream, and what we have taken dies after our work, for the stream that libraries use by
-default.
+A consumer says on which stream it works, and the producer orders that stream after its own.  A consumer
+reports nothing when a tensor dies, though its memory may still be in use then: what we export is marked as
+used on the consumer's stream, and what we have taken dies after our work, for the stream that libraries use
+by default.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Launches of many kernels in one call.
 
-Everything that the driver wants to know of a launch is laid out once.  Parameters that are addresses lie in
+Everything that the driver wants to know of a launch is laid out once.  Parameters that are addresses are in
 slots, each the address in a cell and an offset; a run fills the slots from the cells and calls the driver
 for each kernel, in machine code (launch_ir.py).
 """

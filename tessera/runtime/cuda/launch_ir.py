@@ -5,7 +5,7 @@ from __future__ import annotations
 from string import Template
 
 STREAM = 32  # where CUlaunchConfig has its stream
-CONFIG_BYTES = 56
+CONFIG_BYTES = 56  # of CUlaunchConfig (cuda.h); launch.py asserts it
 
 
 def launch_ir(function: str) -> str:

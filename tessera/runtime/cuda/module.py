@@ -9,10 +9,10 @@ from tessera.core.errors import DeviceError, TesseraError
 from tessera.runtime.cuda.device import Gpu
 
 _MAX_THREADS, _STATIC_SHARED, _LOCAL, _REGISTERS, _DYNAMIC_SHARED = 0, 1, 3, 4, 8
-_CARVEOUT = 9
+_CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
 _CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _LOG, _LOG_SIZE = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
-_LOG_BYTES = 4096
+_LOG_BYTES = 4096  # room for the driver's error text
 
 
 class DriverModule:

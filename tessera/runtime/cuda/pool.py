@@ -21,7 +21,7 @@ from tessera.runtime.cuda.stream import ASIDE, DriverEvent, DriverStream
 if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
 
-ALIGNMENT = 512
+ALIGNMENT = 512  # bytes, as PyTorch's allocator rounds
 _UNIT = 1 << 21  # what the driver hands out
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tessera.runtime.cuda.device import Gpu
 
 CHUNK = 1 << 23  # bytes of a buffer
-_BUFFERS = 3
-_LINE = 256
+_BUFFERS = 3  # one is filled, one travels, one is emptied
+_LINE = 256  # bytes at whose multiples copies begin
 _PART = 1 << 20  # bytes that are worth a thread
 _THREADS = min(4, cores())
 

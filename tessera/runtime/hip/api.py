@@ -66,7 +66,7 @@ _PROPERTIES, _ARCHITECTURE = (
     1472,
     1160,
 )  # bytes of hipDeviceProp_tR0600, and where gcnArchName begins
-_NAME_BYTES = 256
+_NAME_BYTES = 256  # of gcnArchName (hip_runtime_api.h)
 
 
 class NodeParams(ctypes.Structure):

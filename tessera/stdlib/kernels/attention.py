@@ -18,7 +18,7 @@ from tessera.lang.kernel.decorate import kernel
 from tessera.lang.kernel.signature import KTile
 from tessera.stdlib.kernels.rows import wide
 
-CADENCE = 128
+CADENCE = 128  # keys between rescalings: part of the bits, so it never changes
 INF = math.inf
 
 

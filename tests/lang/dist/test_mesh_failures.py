@@ -69,7 +69,7 @@ if dist.rank() == 1:  # as a disk that is full in the middle of a file
 try:
     ts.save(sys.argv[1], tree(2.0))
 except ts.TesseraError as e:
-    print(dist.rank(), e.message)
+    sys.stdout.write(f"{dist.rank()} {e.message}\\n")  # at once: both ranks write here
 """
 
 

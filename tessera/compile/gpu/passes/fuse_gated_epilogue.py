@@ -15,7 +15,7 @@ from tessera.compile.gpu.passes.fuse_prologue import inputs_read, outputs_made
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage, reads, with_reads
 from tessera.ir.tile.gpu.thin import WIDE, Thin, are_many, is_box
 
-_PARTS = 2
+_PARTS = 2  # a gate and what it multiplies
 
 
 def paired(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:

@@ -15,7 +15,7 @@ from tessera.ir.graph.ir import Value
 from tessera.lang import op
 
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
+_PARITY = 0x1BD11BDA  # the key schedule's constant of Threefry (Salmon et al., 2011)
 
 
 def _turned(x: Value, by: int) -> Value:

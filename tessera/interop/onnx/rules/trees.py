@@ -16,7 +16,7 @@ from tessera.ops.define import as_value
 
 _ML = "ai.onnx.ml"
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
-_DEEPEST = 4096
+_DEEPEST = 4096  # a hostile file could have a cycle; trained trees have tens of levels
 
 
 @dataclass(frozen=True)

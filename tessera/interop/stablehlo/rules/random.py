@@ -11,7 +11,7 @@ from tessera.interop.stablehlo.rules.table import rule
 from tessera.interop.stablehlo.writer import Ssa, StableHloWriter
 from tessera.ir.graph.ir import Node
 
-_MASK = (1 << 32) - 1
+_MASK = (1 << 32) - 1  # the low word
 
 
 class _HloWords:

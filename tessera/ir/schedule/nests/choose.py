@@ -1,12 +1,12 @@
-"""The nest of a kernel when nobody chose one: blocks for the registers and caches of a CPU.
+"""The nest of a kernel when none was given: blocks for the registers and caches of a CPU.
 
 Contractions, measured by benchmarks/nests.py: 6 rows by 64 columns in registers; a panel of the right
 factor packed for about 1032 rows, whose blocks finish all leaves of their sums, or leaf by leaf for 258
 rows where there are many leaves; a panel to an instance, or four of them where leaves wait or the cache
 keeps the left factor: six rows go through all of them where a sum is one leaf, so that they write longer
 runs of a row, and through two where it is two leaves; a first cache of 32 KiB has blocks of 8 by 48, which
-read less of a panel; a left factor that does not lie along k is packed too, for more rows and panels, and
-in strips of long sums; a few rows read the right factor where it lies, in strips.  There are a few
+read less of a panel; a left factor whose last axis is not k is packed too, for more rows and panels, and
+in strips of long sums; a few rows read the right factor in place, in strips.  There are a few
 instances for each core, so that no thread waits long for another.
 
 Kernels of rows: an instance computes a row, or two that are folded in one leaf, together; where rows are

@@ -23,7 +23,7 @@ from tessera.ir.schedule.ir import ANY, Cast, Kernel, Read
 from tessera.ir.schedule.nests.nest import Nest, NestLoop
 
 SIDE = 16  # rows, columns and words of a register
-REGISTERS = 8
+REGISTERS = 8  # tile registers of AMX
 _BYTES = {"i4": "i8", "i8": "i8", "u8": "u8"}  # and what they are in words
 _FEWEST = 8  # rows and columns below which vectors are faster
 _DEEP = 1024  # bytes of k that are packed at once, where there are more than twice as many

@@ -1,4 +1,4 @@
-"""collapse: two folds, one after the other, along axes that lie behind each other in memory, become one.
+"""collapse: two folds, one after the other, along axes that are adjacent in memory, become one.
 
     s[r, c] = sum over k<1024 of x[1024 r + k, c]; t[c] = sum over r<16 of s[r, c]
 ->  t[c] = sum over k<16384 of x[k, c]

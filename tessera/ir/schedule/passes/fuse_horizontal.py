@@ -17,7 +17,7 @@ from tessera.ir.schedule.ir import Kernel, Program, Stage, Step, reads
 from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.sweeps import folds_chains
 
-_MOST_STAGES = 12
+_MOST_STAGES = 12  # of one kernel: bounds its registers and the time of its compilation
 _MOST_TENSORS = 14  # that a kernel reads
 _SMALL = 1 << 20  # numbers that a GPU computes in the time of a launch
 _NEAR = 40  # steps between kernels that meet: what they make must not wait for long

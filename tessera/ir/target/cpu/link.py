@@ -1,6 +1,6 @@
 """A linker for one x86-64 object file, which puts all of its sections into one piece of memory.
 
-LLVM's own asks for memory section by section, and aborts the process when what it gets lies further
+LLVM's own asks for memory section by section, and aborts the process when what it gets is further
 apart than an instruction reaches.  That happens beside a GPU's driver or other large libraries, which leave
 small holes all over the address space.
 """
@@ -23,7 +23,7 @@ _WRITE, _ALLOC = 1, 2
 _ABSOLUTE, _FAR = 0xFFF1, (1,)
 _NEAR, _THROUGH_TABLE = (2, 4), (9, 41, 42)
 _STUB = b"\xff\x25\x00\x00\x00\x00"  # jmp to the address that follows
-_STUB_BYTES = 16
+_STUB_BYTES = 16  # six of the jump, eight of the address, aligned
 _PAGE = mmap.PAGESIZE
 
 

@@ -24,7 +24,7 @@ from tessera.ir.target.cpu.words import WordWriter
 from tessera.ir.tile.ir import Block, Operation, Tile, walk
 
 SIDE = 16  # rows of a register, and words in one
-_REGISTERS = 8
+_REGISTERS = 8  # tile registers of AMX
 _PALETTE = bytes([1] + [0] * 15 + [64, 0] * _REGISTERS + [0] * 16 + [SIDE] * _REGISTERS + [0] * 8)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tessera.core.dtype import FORMATS, DType
 from tessera.core.types import TensorType
 
-LANES = 16
+LANES = 16  # elements of a vector in LLVM IR: AVX-512 in f32; LLVM splits it for narrower machines
 # bf16 is its bits: what LLVM does with bfloat may pass through an instruction that drops subnormals.
 # So are floats of 8 bits, and i4, whose upper four bits are 0.
 _OWN = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double"}

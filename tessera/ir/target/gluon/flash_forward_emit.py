@@ -2,7 +2,7 @@
 
 A block of threads runs neighbours of the grid, each by a warp group of its own; one more warp fetches the
 factors for all, by the tensor memory accelerator into a ring of shared memory.  A warp group begins the
-first product of a step, then the second product of the step before, and computes what lies between the
+first product of a step, then the second product of the step before, and computes what is between the
 products while the second one runs.  The order of arithmetic is that of the Tile kernel, and so are the
 bits.
 """

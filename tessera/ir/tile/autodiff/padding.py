@@ -1,6 +1,6 @@
-"""past: along which axes the elements of a tile may lie past the end of a tensor.
+"""padding: along which axes the elements of a tile may be past the end of a tensor.
 
-A load with masked axes fills what lies past the end, and what is computed from it is of no use.  Where a
+A load with masked axes fills what is past the end, and what is computed from it is of no use.  Where a
 derivative adds such an axis up, those elements must be left out: 0 times what they hold may be NaN.
 """
 

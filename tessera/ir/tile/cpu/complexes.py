@@ -17,7 +17,7 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.number import TileNumber, numbers_of
 
 _BLOCK = 4096  # elements of an instance
-_WIDTH = 32
+_WIDTH = 32  # elements of a step: two vectors of 16 numbers
 
 
 def lower_complex(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:

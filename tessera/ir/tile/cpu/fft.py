@@ -29,7 +29,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.number import TileNumber, numbers_of
 
-LANES = 16
+LANES = 16  # transforms in one vector: AVX-512 in f32
 
 
 Box = tuple[Sequence[Size], Sequence[int], Sequence[int]]  # at, extent, axes

@@ -23,7 +23,7 @@ from tessera.ir.tile.launch import Expansion, Launch
 
 _ROWS = 4  # chains side by side
 _COLUMNS = 64  # of an instance, and the lanes of its chain
-_LANES = 16
+_LANES = 16  # of a vector: AVX-512 in f32
 
 Body = Callable[[Builder, Tile, Sequence[Tile]], Tile]  # (what was before, elements here) -> next
 

@@ -24,7 +24,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
 _COLUMNS = 64  # of an instance
-_LANES = 16
+_LANES = 16  # of a vector: AVX-512 in f32
 _PARTS = 8  # of the numbered rows where columns are few
 _FEW = 1 << 12  # elements that are copied in the time of a launch
 _DENSE = 4  # elements of x for each that is written, at most, where an instance copies its part

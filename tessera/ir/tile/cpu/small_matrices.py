@@ -3,7 +3,7 @@
     l = small_cholesky(a)
 ->  program r by 16: for j, i: s = a[i, j] - sum of l[i, k] l[j, k]; l[i, j] = s / l[j, j]
 
-Elements of the matrices of an instance lie beside each other in scratch, so an operation on one element is
+Elements of the matrices of an instance are adjacent in scratch, so an operation on one element is
 one of vectors.  A substitution with several right-hand sides has their columns beside each other.
 """
 
@@ -19,8 +19,8 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
-_LANES = 16
-_COLUMNS = 32
+_LANES = 16  # matrices of an instance: a vector of AVX-512 in f32
+_COLUMNS = 32  # right-hand sides of an instance: two such vectors
 
 
 class _Matrices:

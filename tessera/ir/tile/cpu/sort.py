@@ -22,7 +22,7 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
-_LANES = 16
+_LANES = 16  # of a vector: AVX-512 in f32
 _BLOCK = 256  # elements of a line whose comparisons run together, in the nearest cache
 
 Pair = tuple[Tile, Tile]  # keys and indices of one element of every line

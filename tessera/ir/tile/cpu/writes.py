@@ -1,4 +1,4 @@
-"""writes: a part of a tensor is replaced where the tensor lies, as Tile programs.
+"""writes: a part of a tensor is replaced in place, as Tile programs.
 
     y = x; y[s + i, :] = v[i, :]   ->   copy: y = x;   program i: y[s + i, :] = v[i, :]
 

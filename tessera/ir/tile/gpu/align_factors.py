@@ -30,7 +30,7 @@ from tessera.ir.tile.gpu.contraction import bare, shape_of
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.launch import Launch
 
-_BYTES = 16
+_BYTES = 16  # at whose multiples a row begins, for 16-byte loads
 _MANY = 128  # rows and columns of a product whose factors are read often enough
 _DEEP = 64  # terms of its sums
 

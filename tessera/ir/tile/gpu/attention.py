@@ -31,7 +31,7 @@ KEYS = 128  # in a step of the forward pass, for heads of up to 128 numbers
 LARGEST = 512  # numbers of a head that has kernels
 _NARROWEST = 16  # columns of a tile that matrix units take
 _PARTS = 32  # that keys are cut into, at most
-LOG2E = 1.4426950408889634
+LOG2E = 1.4426950408889634  # log2(e): exp(x) is exp2(x log2(e))
 
 
 def padded(n: int) -> int:

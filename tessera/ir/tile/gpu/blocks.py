@@ -17,7 +17,7 @@ EACH = 32  # elements of a thread that has little to do with each
 # and of one that computes functions of many instructions, which would have no registers for more
 EACH_LONG = 8
 MANY = 4  # tensors: a thread of a kernel with more has few elements of each
-MULTIPROCESSORS = 132
+MULTIPROCESSORS = 132  # of an H100 or H200 (SXM); a choice of blocks, never of bits
 ENOUGH = 264  # blocks that keep a GPU busy
 
 

@@ -8,7 +8,7 @@ from tessera.core.dims import Size
 from tessera.core.dtype import i64, u32, u64
 from tessera.ir.tile.ir import Builder, Tile
 
-_SHORT = 1 << 31
+_SHORT = 1 << 31  # elements that 32-bit positions count
 
 
 class PositionNumbers:

@@ -1,4 +1,4 @@
-"""The plan of a convolution on a GPU: how its tensors lie while matrix units multiply them.
+"""The plan of a convolution on a GPU: the layout of its tensors while matrix units multiply them.
 
     y[n, o, p] = add over taps t and channels c of w[o, t, c] * x[pixel(n, p) + place(t), c]
 

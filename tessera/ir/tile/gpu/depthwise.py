@@ -1,4 +1,4 @@
-"""Depthwise convolutions on a GPU: each channel alone, read where it lies; no product of matrices.
+"""Depthwise convolutions on a GPU: each channel alone, read in place, without a product of matrices.
 
     y[n, c, p] = add over taps t of w[c, t] * x[n, c, p * stride + place(t)]
 ->  block (n and c, p by 512): for t: acc = fma(gather(x, p * stride + place(t)), w[c, t], acc)

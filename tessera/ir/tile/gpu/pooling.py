@@ -1,4 +1,4 @@
-"""Pooling on a GPU: windows are read where they lie, one tap after the other; gradients look at the windows
+"""Pooling on a GPU: windows are read in place, one tap after the other; gradients look at the windows
 of a pixel.
 
     y[p] = max over taps t of x[p * stride + t]      dx[i] = add over windows p that see i of share[p]

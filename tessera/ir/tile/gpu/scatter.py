@@ -43,7 +43,7 @@ _AT_ONCE = 8  # values of a row that are joined at a time
 _WIDEST = 256  # columns of a block, a warp
 _LANES = 32  # rows of a block where columns are few
 _PIECE = 256  # values of a row that are worth a piece
-_PIECES = 256
+_PIECES = 256  # of a row at most: a block joins them by a tree
 _JOINED = 2048  # elements of pieces that a block joins
 
 

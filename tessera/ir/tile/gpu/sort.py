@@ -30,9 +30,9 @@ from tessera.ir.tile.launch import Expansion, Launch, Threads
 _BLOCK = 1024  # elements that a block sorts
 _AT_ONCE = 3  # strides of a pass over memory
 _WIDE = 256  # neighbours that a block of such a pass takes
-LONGEST = 1 << 28
+LONGEST = 1 << 28  # elements of an axis; longer ones are left to the host
 _FEWEST = 32  # elements of a block, a warp
-_LOW = (1 << 32) - 1
+_LOW = (1 << 32) - 1  # the low word
 _BITS = {8: i8, 16: i16, 32: i32, 64: i64}
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 

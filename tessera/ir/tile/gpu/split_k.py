@@ -23,7 +23,7 @@ from tessera.ir.tile.ir import Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
 LONG = 32768  # terms: shorter sums, as those of every layer of a network, are one chain
-LEAF = 8192
+LEAF = 8192  # terms of a leaf (decision 070): part of the bits, so it never changes
 _PARTS = "_parts"
 _WHOLE = ProductBlock(128, 128, 64, 8, 0, 8, 3)  # whose sums have room in registers beside a leaf
 

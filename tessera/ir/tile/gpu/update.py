@@ -1,4 +1,4 @@
-"""update: parts of tensors are replaced where the tensors lie; nothing else of them is touched.
+"""update: parts of tensors are replaced in place; nothing else of them is touched.
 
     y[s + i, j] = v(i, j)   for i < m, j < n    ->    block of elements e of the part: y[place(e)] = v(e
     // n, e % n)

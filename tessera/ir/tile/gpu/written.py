@@ -1,4 +1,4 @@
-"""written: kernels that somebody wrote, as a GPU runs them best.
+"""written: kernels that the user wrote, as a GPU runs them best.
 
     dot(cast(a, f32), cast(b, f32), acc) of narrow a and b   ->   dot(a, b, acc)
 

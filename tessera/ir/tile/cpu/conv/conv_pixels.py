@@ -1,4 +1,4 @@
-"""Convolutions to few out channels as Tile programs: vectors lie along the last spatial axis.
+"""Convolutions to few out channels as Tile programs: vectors run along the last spatial axis.
 
     y[b, o, p] = sum over c, k of x[b, c, p*stride + k*dilation - low] * w[o, c, k]
 ->  program (b, rows of p): copy the x that is seen to scratch, zeros where there is none;

@@ -1,6 +1,6 @@
 """The table of convolutions: which kernels compute them, in the order of core/convolutions.py.
 
-Vectors lie along the out channels where there are enough of them (channels.py, weights packed once,
+Vectors run along the out channels where there are enough of them (channels.py, weights packed once,
 before), and along the last spatial axis otherwise (conv_pixels.py).  All convolutions are seen with three
 spatial axes.
 """

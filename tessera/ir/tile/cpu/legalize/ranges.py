@@ -1,4 +1,4 @@
-"""Ranges: between which numbers a position lies, when the loops around it are known."""
+"""Ranges: the numbers between which a position is, when the loops around it are known."""
 
 from __future__ import annotations
 
