@@ -226,6 +226,15 @@ def at_once(f: Callable[..., Any], *xs: Any) -> Any:
         return f(*xs)
 
 
+def turned(w: Any) -> Value:
+    """A matrix transposed; a known one is copied, since products of few rows read lines of the result."""
+    if not tracing() or not is_known(w):
+        return op.transpose(w)
+    found = np.ascontiguousarray(host(w, "a weight").T)
+    found.flags.writeable = False
+    return concrete(found)
+
+
 def tracing() -> bool:
     """Whether a program is being traced."""
     return current_builder() is not None

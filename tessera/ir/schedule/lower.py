@@ -191,12 +191,19 @@ class _GraphLowering(Questions):
         axes = self.axes(f"t{len(self.names)}", v.shape)
         place = self.read(v, tuple(a.variable for a in axes))
         assert isinstance(place, Read), place
+        shown = self.cheap == _CHEAP and v.node is n and self.is_reshaped(n)
+        if shown and place.index and isinstance(place.index[-1], int):
+            return False  # weights of a window of one place: another shape costs nothing
         return all(
             reads_lines(place, [a for i, a in enumerate(axes) if i not in batch])
             for u in self.users[v]
             if self.is_contraction(u)
             for batch in batch_axes(u, v)
         )
+
+    def is_reshaped(self, n: Node) -> bool:
+        """Whether a view shows all elements of a tensor in memory, in its order."""
+        return n.op.reshapes and n.operands[0] in self.names and keeps_order(n)
 
     def is_widened(self, v: Value) -> bool:
         """Whether all that want a value are contractions, which make it of something narrower."""

@@ -16,7 +16,8 @@ from tessera.core.convolutions import ConvolutionLeaves, phases
 from tessera.core.flags import override
 from tessera.core.folds import LEAF, contract
 from tessera.core.types import TensorType
-from tessera.ir.schedule.ir import HostCall
+from tessera.ir.schedule.factors import factors, lies_along
+from tessera.ir.schedule.ir import HostCall, Kernel
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
@@ -331,3 +332,16 @@ def test_one_program_serves_all_sizes(made):
     known = levels.by_llvm(program(g, ts.tensor(x), ts.tensor(ct)), [x, ct])
     for run in (levels.by_schedule, levels.by_tile, levels.by_llvm):
         assert same_bits(run(q, [x, ct]), known), run.__name__
+
+
+def test_weights_of_one_place_are_read_as_a_matrix():
+    """Neighbours along the channels are neighbours in memory: no element is gathered."""
+    x, w = draw((1, 40, 3, 5)), draw((20, 40, 1, 1), seed=1)
+    p = program(lambda x, w: op.conv(x, w), *map(ts.tensor, (x, w)))
+    product = next(s for s in p.steps if isinstance(s, Kernel) and s.contracts)
+    assert any(lies_along(f, product.stages[0].reduced[0]) for f in factors(product.stages[0]))
+    check(lambda x, w: op.conv(x, w), x, w)
+
+
+def test_a_number_is_a_factor_of_a_product():
+    check(lambda x, s: x @ op.reshape(s, (1, 1)), draw((1, 1)), np.float32(3))

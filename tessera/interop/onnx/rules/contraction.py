@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.core.dtype import f32, i32
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import NodeCall, at_once, host, is_known, numpy_dtype, rule
+from tessera.interop.onnx.rule import NodeCall, at_once, host, is_known, numpy_dtype, rule, turned
 from tessera.interop.onnx.rules.elementwise import sigmoid
 from tessera.lang import op
 from tessera.ops.define import as_value
@@ -20,12 +20,17 @@ def _matmul(n: NodeCall, a: Any, b: Any) -> Any:
     return op.matmul(a, b)
 
 
+_FEW = 48  # rows that read a matrix faster where its lines lie along its columns
+
+
 @rule("Gemm")
 def _gemm(n: NodeCall, a: Any, b: Any, c: Any = None) -> Any:
     a, b = as_value(a), as_value(b)
     alpha, beta = n.get("alpha", 1.0), n.get("beta", 1.0)
     a = op.transpose(a) if n.get("transA", 0) else a
-    b = op.transpose(b) if n.get("transB", 0) else b
+    if n.get("transB", 0):
+        few = isinstance(a.shape[0], int) and a.shape[0] <= _FEW
+        b = turned(b) if few else op.transpose(b)
     y = op.matmul(a, b)
     if alpha != 1:
         y = op.mul(y, _number(alpha, y))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.core.dtype import i64
 from tessera.interop.onnx.model import OnnxError
-from tessera.interop.onnx.rule import NodeCall, rule
+from tessera.interop.onnx.rule import NodeCall, at_once, rule, turned
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -54,7 +54,8 @@ class _Cell:
     """The inputs of one direction of a recurrent node."""
 
     def __init__(self, d: int, w: Any, r: Any, b: Any, states: list[Any]):
-        self.w, self.r = op.index(w, d), op.index(r, d)
+        self.w, self.r = (at_once(lambda v: op.index(v, d), v) for v in (w, r))
+        self.turned: dict[tuple[int, int | None], Any] = {}  # recurrent weights of some gates
         self.hidden = self.r.shape[1]
         gates = self.w.shape[0]
         both = None if b is None else op.index(b, d)
@@ -65,7 +66,7 @@ class _Cell:
     def inputs(self, x: Any) -> Any:
         """The products of all times with the weights of the input, in one product."""
         t, b, i = x.shape
-        y = op.matmul(op.reshape(x, (t * b, i)), op.transpose(self.w))
+        y = op.matmul(op.reshape(x, (t * b, i)), turned(self.w))
         y = y if self.wb is None else op.add(y, self.wb)
         return op.reshape(y, (t, b, y.shape[1]))
 
@@ -73,7 +74,9 @@ class _Cell:
         """The product of the state with some gates of the recurrent weights."""
         n = self.hidden
         rows = slice(first * n, None if last is None else last * n)
-        y = op.matmul(h, op.transpose(op.index(self.r, rows)))
+        if (first, last) not in self.turned:
+            self.turned[first, last] = turned(at_once(lambda r: op.index(r, rows), self.r))
+        y = op.matmul(h, self.turned[first, last])
         return y if self.rb is None else op.add(y, op.index(self.rb, rows))
 
 

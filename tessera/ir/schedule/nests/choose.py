@@ -109,7 +109,8 @@ def _of_contraction(kernel: Kernel) -> Nest:
         return _of_few_rows(sizes, mr, nr)
     if few:
         return _of_few_rows_turned(head, mr, nr, stages_left)
-    if isinstance(sizes.m, int) and sizes.m <= _SLIM and not stages_left:
+    slim = isinstance(sizes.m, int) and sizes.m <= _SLIM and _is_over(over.size, _SHORT)
+    if slim and not stages_left:
         rows = NestLoop("m", -(-max(sizes.m, 1) // mr) * mr, "parallel")
         strips = (NestLoop("k", LEAF), NestLoop("k", _STRIP))
         return _nest((rows, NestLoop("n", nr, "parallel"), *strips), mr, [("right", 4)])
