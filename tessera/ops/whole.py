@@ -21,7 +21,9 @@ def whole(op: str, what: str, n: Any) -> Any:
     if isinstance(n, Value) and n.dtype.kind not in "iu":
         raise OperandError(f"{op}: {what} is {n.type}, expected a whole number")
     if isinstance(n, np.ndarray) and (n.ndim or n.dtype.kind not in "iu"):
-        raise OperandError(f"{op}: {what} is an array {n.dtype}{list(n.shape)}, expected a whole number")
+        raise OperandError(
+            f"{op}: {what} is an array {n.dtype}{list(n.shape)}, expected a whole number"
+        )
     return operator.index(n)
 
 

@@ -87,7 +87,7 @@ def cases(seed: int, kind: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
 
 
 def agrees(name: str, xs: list[Any], p: dict[str, Any], kind: str) -> bool:
-    """Whether the launches are right, up to a rounding and what sums in f32 may differ by from those in f64."""
+    """Whether the launches are right, up to a rounding and what sums in f32 differ by from those in f64."""
     exact = [np.float64(a) for a in xs]
     wanted = PRIMITIVES[name].evaluate(exact, p)[0]
     room = PRIMITIVES[name].evaluate([np.abs(a) for a in exact], p)[0]

@@ -15,7 +15,7 @@ from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.evaluate import cast, identity, scalar
 from tessera.core.folds import contract, fold
 from tessera.core.primitives import PRIMITIVES, is_primitive
-from tessera.core.scalar import TESTS, Expr
+from tessera.core.scalar import REINTERPRETS, TESTS, Expr
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import kernel, wide
 from tessera.ir.graph.ir import Graph, Node, substitute_params
@@ -202,7 +202,10 @@ def _defined(n: Node, sizes: dict[str, int]) -> Callable[..., Any]:
         return partial(_primitive, n, sizes)
     if n.op.combine is not None:
         return partial(_fold if len(n.operands) == 1 else _contract, n)
-    if n.op.body is not None and n.op.name != "cast":
+    pairs = any(
+        v.dtype.kind == "c" for v in (*n.operands, *n.results)
+    )  # parts are taken and joined
+    if n.op.body is not None and n.op.name != "cast" and not pairs:
         return partial(_elementwise, n)
     return _hosted(n, sizes)
 
@@ -245,4 +248,6 @@ def _body(e: Expr, xs: Sequence[Any], dtype: DType) -> Any:
         return cast(np.asarray(e.value), dtype)
     inner = [_body(o, xs, dtype) for o in e.operands]
     given = as_dtype(inner[1 if e.op == "where" else 0].dtype)
+    if e.op in REINTERPRETS:
+        given = as_dtype(REINTERPRETS[e.op][given.name])
     return scalar(e.op, inner, bool_ if e.op in TESTS else given)
