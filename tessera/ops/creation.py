@@ -70,9 +70,9 @@ def _full(shape: Any, value: Any, dtype: Any) -> Any:
     samples=(Sample((2, 3), 1.5), Sample((), 2), Sample((0, 2), True)),
 )
 def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
-    """A tensor of this shape filled with one number."""
+    """A tensor of this shape filled with one number, or with an array that is repeated along its axes."""
     sizes = shape_of("full", shape)
-    if isinstance(value, Value | Dim):
+    if isinstance(value, Value | Dim) or (isinstance(value, np.ndarray) and value.size != 1):
         v = as_value(value)
         return broadcast(cast_to(v, as_dtype(dtype or v.dtype)), sizes)
     if isinstance(value, np.generic | np.ndarray):

@@ -502,9 +502,13 @@ def binary(
     scalar: str | None = None,
     body: Expr | None = None,
     floats: bool = False,
+    by_number: Callable[[Value, int | float], Value | None] | None = None,
     **record: Any,
 ) -> OpFunction[[ArrayLike, ArrayLike], Value]:
-    """out[i] = f(x[i], y[i]) after promotion and broadcasting."""
+    """out[i] = f(x[i], y[i]) after promotion and broadcasting.
+
+    `by_number` may know a shorter way where y is a number that the program writes.
+    """
     row = scalar or name
     if floats:
         record.setdefault("kinds", FLOATS)
@@ -524,6 +528,11 @@ def binary(
             and (not floats or x.type.dtype.kind in FLOATS)
         ):
             return made.bind(x, y)
+        if by_number is not None and type(y) in (int, float):
+            v = as_value(x, name)
+            short = None if v.weak else by_number(v, y)  # type: ignore[arg-type]
+            if short is not None:
+                return short
         return made.bind(*meet(name, (x, y), floats))
 
     made = _family(op, front)

@@ -20,6 +20,8 @@ def whole(op: str, what: str, n: Any) -> Any:
         raise OperandError(f"{op}: {what} is {type(n).__name__} {n!r:.40}, expected a whole number")
     if isinstance(n, Value) and n.dtype.kind not in "iu":
         raise OperandError(f"{op}: {what} is {n.type}, expected a whole number")
+    if isinstance(n, np.ndarray) and (n.ndim or n.dtype.kind not in "iu"):
+        raise OperandError(f"{op}: {what} is an array {n.dtype}{list(n.shape)}, expected a whole number")
     return operator.index(n)
 
 

@@ -5,12 +5,13 @@ address.  Between steps the variables of what the loop carries are permuted, so 
 what the next one reads, and nothing is copied.
 
     moves    to, from, offset, stride: the variable `to` becomes that in `from` + offset + row * stride
-    items    0 a series of kernels, over cells; 1 a copy of a box; 2 moves; 3 a loop; 4 one of two lists
+    items    0 a series of kernels, over cells; 1 a copy of a box; 2 moves; 3 a loop; 4 one of two lists;
+             5 a check
 """
 
 from __future__ import annotations
 
-SERIES, COPY, MOVES, LOOP, CHOICE = range(5)  # kinds of items
+SERIES, COPY, MOVES, LOOP, CHOICE, CHECK = range(6)  # kinds of items
 # Words of each record; a loop and a copy are as the types below say.
 MOVE_WORDS, ITEM_WORDS, DIM_WORDS = 4, 3, 3
 
@@ -29,8 +30,9 @@ declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 ; permuted, where each gets its value from, room for them, how many; steps, whether the last row comes first;
 ; what all loops of a call share.
 %loop = type { ptr, i64, %list, ptr, i64, %list, ptr, ptr, ptr, i64, i64, i64, ptr }
-; Steps until Python is asked, which says how many more there may be, or 0 to stop.
-%control = type { i64, ptr }
+; Steps until Python is asked, which says how many more there may be, or 0 to stop; the check that failed.
+%control = type { i64, ptr, i64 }
+%check = type { ptr, i64, i64, ptr }  ; variable of what should hold, offset; its number; the control
 
 ; Copy a box of so many axes.
 define internal void @box(ptr %from, ptr %to, i64 %bytes, ptr %dims, i64 %rank) {
@@ -162,7 +164,8 @@ item:
                                   i64 1, label %box
                                   i64 2, label %move
                                   i64 3, label %inner
-                                  i64 4, label %choose ]
+                                  i64 4, label %choose
+                                  i64 5, label %check ]
 kernels:
   %refused = call i32 @series(ptr %pool, ptr %what, ptr %cells, ptr %scratch)
   br label %done
@@ -194,6 +197,20 @@ choose:
   %branch_count = load i64, ptr %branch_at
   %through = call i1 @items(ptr %pool, ptr %branch_items, i64 %branch_count, ptr %scratch)
   br i1 %through, label %done, label %stop
+check:
+  %checked = load ptr, ptr %what
+  %checked_at = getelementptr %check, ptr %what, i32 0, i32 1
+  %checked_offset = load i64, ptr %checked_at
+  %sound = call i1 @holds(ptr %checked, i64 %checked_offset)
+  br i1 %sound, label %done, label %fail
+fail:
+  %number_at = getelementptr %check, ptr %what, i32 0, i32 2
+  %number = load i64, ptr %number_at
+  %control_at = getelementptr %check, ptr %what, i32 0, i32 3
+  %control = load ptr, ptr %control_at
+  %failed_at = getelementptr %control, ptr %control, i32 0, i32 2
+  store i64 %number, ptr %failed_at
+  br label %stop
 done:
   %i_after = add i64 %i, 1
   br label %next

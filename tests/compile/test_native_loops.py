@@ -18,6 +18,7 @@ from tessera.compile.cpu import native_loop
 from tessera.compile.cpu.bound_program import PROGRAMS, Prepared
 from tessera.compile.cpu.native_loop import NativeLoop
 from tessera.core import tree
+from tessera.core.errors import NumericalError
 
 SHAPE = (6, 11)
 SEEDS = 30
@@ -282,6 +283,24 @@ def test_a_body_that_calls_the_host_runs_step_by_step(native_runs: list[int]) ->
     made = arrays(f(np.eye(9, dtype=np.float32)))
     assert not native_runs
     np.testing.assert_allclose(made[1], [[1] * 9, [2] * 9], rtol=1e-6)
+
+
+def test_a_matrix_without_a_factor_ends_the_loop(native_runs: list[int]) -> None:
+    def factors(shifts: Any) -> Any:
+        base = np.eye(4, dtype=np.float32)
+
+        def step(c: Any, s: Any) -> Any:
+            return c + op.solve(base * (s + 1), base), op.cholesky(base * s)
+
+        return op.scan(step, base * 0, shifts)
+
+    agree(factors, np.array([1, 2, 3], np.float32))
+    assert native_runs
+    jitted = ts.jit(factors)
+    for f in (jitted, factors):
+        with pytest.raises(NumericalError, match=r"cholesky: f32\[4,4\] is not positive definite"):
+            f(np.array([1, -2, 3], np.float32))
+    np.testing.assert_array_equal(arrays(jitted(np.array([4, 9], np.float32)))[1][0], 2 * np.eye(4))
 
 
 def test_layouts_are_made_once() -> None:

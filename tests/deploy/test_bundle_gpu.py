@@ -322,6 +322,7 @@ def damage(programs: Path, tmp_path: Path, program: str, count: int) -> None:
         write_hand_made(tmp_path / "f.tess", damaged, data)  # type: ignore[arg-type]
         done = run_c(programs, tmp_path, program)
         assert "Sanitizer" not in done.stderr, done.stderr[-2000:]
-        assert done.returncode in (0, 1, 2, 9), (done.returncode, done.stderr)
+        # Fine, or an error of an argument, of the file, of sizes that do not fit, or of the device.
+        assert done.returncode in (0, 1, 2, 7, 9), (done.returncode, done.stderr)
         found.add(done.returncode)
     assert 1 in found

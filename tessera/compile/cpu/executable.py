@@ -14,7 +14,7 @@ from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.constants import Split, is_constant, split
 from tessera.compile.cpu.loop_layout import ENDLESS, Branches, KernelSteps, Region, Steps
-from tessera.compile.cpu.native_loop import NativeChoice, NativeKernelLoop, native
+from tessera.compile.cpu.native_loop import NativeCheck, NativeChoice, NativeKernelLoop, native
 from tessera.compile.executable import Executable, PassResult, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
@@ -311,7 +311,7 @@ class MachineExecutable(Executable):
             except TesseraError as e:
                 raise e.at(n.location) from None
 
-        return call, 0
+        return (NativeCheck(call, ins) if n.op.call == "sound" else call), 0
 
     def _without_python(
         self,

@@ -13,7 +13,7 @@ that the body hands on, or has written over, keeps its memory.  Then the slots a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from tessera.ir.schedule.memory import LINE, size_of
 from tessera.runtime.kernel import CompiledKernel, address
 from tessera.runtime.pool import Series
 from tessera.runtime.pool_ir import FLAGS, HEAD, TIDY, TYPE
-from tessera.runtime.steps_ir import CHOICE, COPY, LOOP, MOVES, SERIES
+from tessera.runtime.steps_ir import CHECK, CHOICE, COPY, LOOP, MOVES, SERIES
 
 _WORD = 8  # bytes of an address
 _OBJECT_WORDS = FLAGS // _WORD + 1
@@ -93,6 +93,13 @@ class Branches:
 
 
 @dataclass
+class Check:
+    """(x, ok, ...) -> x, or an error, which a call raises."""
+
+    fail: Callable[[], None]
+
+
+@dataclass
 class LoopWords:
     """Where a loop that is laid out has its variables."""
 
@@ -112,6 +119,7 @@ class Words:
     series: list[Series] = field(default_factory=list)
     temporary: list[tuple[int, int]] = field(default_factory=list)  # words, and bytes they point to
     kept: list[Any] = field(default_factory=list)  # what must live as long
+    checks: list[Check] = field(default_factory=list)  # the first one has the number 1
     control: int = 0
 
     def add(self, *values: int | Ref) -> int:
@@ -233,6 +241,8 @@ class ProgramFrame(Frame):
                 return self.kernel(inner, reads, writes)
             case Branches():
                 return self.choice(inner, reads, writes)
+            case Check():
+                return self.check(inner, reads, writes)
         raise NotNativeError(s.access.name)
 
     def loop(
@@ -327,6 +337,14 @@ class ProgramFrame(Frame):
         items += self.filled(slots[:n], reads[:n])
         items.append((LOOP, Ref(record), 0))
         return items + self.emptied(slots[:n], writes)
+
+    def check(self, check: Check, reads: Sequence[str], writes: Sequence[str]) -> list[Item]:
+        w, ok = self.w, self.place(reads[1])
+        w.checks.append(check)
+        record = w.add(ok.variable, ok.offset, len(w.checks), Ref(w.control))
+        name = writes[0]
+        given = copy(w, self.program.types[name], self.place(reads[0]), self.place(name))
+        return [(CHECK, Ref(record), 0), *given]
 
     def choice(self, branches: Branches, reads: Sequence[str], writes: Sequence[str]) -> list[Item]:
         pred, *rest = reads

@@ -19,6 +19,7 @@ import numpy as np
 from tessera.compile.cpu.bound_program import PROGRAMS
 from tessera.compile.cpu.loop_layout import (
     Branches,
+    Check,
     KernelSteps,
     NotNativeError,
     Steps,
@@ -100,10 +101,11 @@ class _State:
 
     def __init__(self, steps: Steps):
         w = Words()
-        w.control = w.add(0, 0)
+        w.control = w.add(0, 0, 0)
         laid = lay_out(w, steps)
         self.kept = w, laid
-        self.series, self.sizes, self.outer = w.series, list(laid.sizes), laid.outer
+        self.series, self.checks = w.series, w.checks
+        self.sizes, self.outer = list(laid.sizes), laid.outer
         self.slots = laid.slots[0] if laid.slots else 0
         everywhere = [*laid.slots, *laid.xs, *laid.ys, *(x for words in laid.outer for x in words)]
         self.places = np.array(everywhere, np.int64)
@@ -128,12 +130,16 @@ class _State:
         if inspect.getgeneratorstate(self.asked) == inspect.GEN_CLOSED:
             self.listen()
         self.words[self.control] = self.granted = 1
+        self.words[self.control + 2] = 0
         self.error, self.since = None, time.perf_counter()
         if pool().run_steps(self.record, self.series, 0, length) < 0:
             self.stop()
 
     def stop(self) -> NoReturn:
-        """Raise what a signal handler has raised."""
+        """Raise what a check or a signal handler has to tell."""
+        failed = int(self.words[self.control + 2])
+        if failed:
+            self.checks[failed - 1].fail()
         raise KeyboardInterrupt if self.error is None else self.error
 
     def looks(self) -> Generator[int, None, None]:
@@ -164,6 +170,22 @@ class NativeKernelLoop:
 
     def __call__(self, *operands: Array) -> Any:
         return self.own(*operands)
+
+
+class NativeCheck:
+    """A check that ends the program with an error, which loops may make too."""
+
+    def __init__(self, run: Slow, types: Sequence[TensorType]):
+        self.own, self.steps = run, Check(self.fail)
+        self.types = types
+
+    def __call__(self, *operands: Array) -> Any:
+        return self.own(*operands)
+
+    def fail(self) -> None:
+        """Raise its error."""
+        x, _, of = (np.empty(*_described(t)) for t in self.types)
+        self.own(x, np.zeros((), np.bool_), of)
 
 
 class NativeChoice:

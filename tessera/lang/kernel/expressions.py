@@ -77,7 +77,7 @@ def binary(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
     if isinstance(a, TileValue) or isinstance(b, TileValue):
         if kind is ast.MatMult:
             return w.dot(w.tile(a), w.tile(b), None)
-        made = w.apply(name, a, b)
+        made = power(w, a, b) if kind is ast.Pow else w.apply(name, a, b)
         return (
             RunTimeCount(made.tile, (), ())
             if kind in _EXACT and is_whole(a) and is_whole(b)
@@ -89,6 +89,19 @@ def binary(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
             return python(a, b)
         return w.apply(name, a, b)
     return python(a, b)
+
+
+def power(w: KernelWriter, x: Any, e: Any) -> Any:
+    """x ** e; a power that the kernel writes as a number is products or a root, as that of op.pow."""
+    if not (isinstance(x, TileValue) and x.tile.dtype.kind == "f" and type(e) in (int, float)):
+        return w.apply("pow", x, e)
+    if e in (3, 4) and x.tile.dtype.bits >= 32:
+        square = w.apply("square", x)
+        return w.apply("mul", x, square) if e == 3 else w.apply("square", square)
+    short = {2: "square", -1: "recip", 0.5: "sqrt"}
+    if e == 1:
+        return x
+    return w.apply(short[e], x) if e in short else w.apply("pow", x, e)
 
 
 def unary(w: KernelWriter, kind: type, x: Any) -> Any:
@@ -178,7 +191,7 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     float: _float,
     int: _int,
     abs: lambda w, x: w.apply("abs", x),
-    pow: lambda w, x, y: w.apply("pow", x, y),
+    pow: power,
     round: lambda w, x: w.apply("round", x),
     len: _len,
     bool: lambda w, x: w.condition(x),

@@ -37,6 +37,7 @@ from tessera.ops.elementwise import (
     where,
 )
 from tessera.ops.elementwise import pow as pow_
+from tessera.ops.whole import whole
 
 # Gamma and beta --------------------------------------------------------------------------------
 
@@ -145,6 +146,7 @@ def pseudo_huber(delta: ArrayLike, r: ArrayLike) -> Value:
 @public
 def diric(x: ArrayLike, n: int) -> Value:
     """The periodic sinc sin(n x / 2) / (n sin(x / 2))."""
+    n = whole("diric", "n", n)
     (v,) = together(x)
     below = sin(mul(v, 0.5))
     zero = lt(abs_(below), 1e-9)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.core.dtype import i64
+import numpy as np
+
+from tessera.core.dtype import bool_, i64
 from tessera.core.errors import DTypeError
 from tessera.ir.graph.ir import Value
 from tessera.lang.custom_rules import custom_jvp
@@ -54,6 +56,7 @@ from tessera.ops.elementwise import round as round_
 from tessera.ops.reduction import any as any_
 from tessera.ops.reduction import logsumexp
 from tessera.ops.reduction import sum as sum_
+from tessera.ops.whole import whole
 
 # Normal distribution ----------------------------------------------------------------------------
 
@@ -233,6 +236,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Value:
 @public
 def multigammaln(a: ArrayLike, d: int) -> Value:
     """The logarithm of the gamma function of d dimensions."""
+    d = whole("multigammaln", "d", d)
     v = floating(as_value(a))
     total = full_like(v, d * (d - 1) / 4 * math.log(math.pi))
     for i in range(d):
@@ -299,43 +303,53 @@ _MOST = 2000  # steps of a series or of a continued fraction
 
 
 def _series(a: Value, x: Value) -> Value:
-    """The sum of x^n / (a (a + 1) ... (a + n))."""
-    eps = 2.0**-a.dtype.format.digits
+    """The sum of x^n / (a (a + 1) ... (a + n)); an element that has settled stays, whatever others need."""
+    eps = _half_unit(a)
 
     def step(c: Any) -> Any:
-        k, n, term, total = c
+        k, n, term, total, going = c
         term = mul(term, div(x, n))
-        return add(k, 1), add(n, 1), term, add(total, term)
-
-    def more(c: Any) -> Value:
-        return logical_and(lt(c[0], _MOST), any_(gt(c[2], mul(c[3], eps))))
+        total = where(going, add(total, term), total)
+        return add(k, 1), add(n, 1), term, total, logical_and(going, gt(term, mul(total, eps)))
 
     first = div(1, a)
-    total: Value = while_loop(more, step, (full((), 0, i64), add(a, 1), first, first))[3]
+    start = (full((), 0, i64), add(a, 1), first, first, full_like(a, True, dtype=bool_))
+    total: Value = while_loop(_unsettled, step, start)[3]
     return total
 
 
+def _half_unit(x: Value) -> float:
+    """Half of the distance between 1 and the next number: a change of that is none."""
+    return float(np.finfo(x.dtype.np).eps) / 2
+
+
+def _unsettled(state: Any) -> Value:
+    """Whether a loop of (step, ..., which elements go on) does so."""
+    return logical_and(lt(state[0], _MOST), any_(state[-1]))
+
+
 def _fraction(a: Value, x: Value) -> Value:
-    """Lentz's continued fraction of the upper function."""
-    eps, tiny = 2.0**-a.dtype.format.digits, 1e-30
+    """Lentz's continued fraction of the upper function.
+
+    A factor next to 1 is as near as it comes: rounding keeps it from being 1 for ever.
+    """
+    eps, tiny = 2 * _half_unit(a), 1e-30
 
     def step(s: Any) -> Any:
-        k, b, c, d, h, _ = s
+        k, b, c, d, h, going = s
         n = cast_to(k, a.dtype)
         top = mul(neg(n), sub(n, a))
         b = add(b, 2)
         d = div(1, _away(add(mul(top, d), b), tiny))
         c = _away(add(b, div(top, c)), tiny)
         change = mul(d, c)
-        return add(k, 1), b, c, d, mul(h, change), abs_(sub(change, 1))
-
-    def more(s: Any) -> Value:
-        return logical_and(lt(s[0], _MOST), any_(gt(s[5], eps)))
+        h = where(going, mul(h, change), h)
+        return add(k, 1), b, c, d, h, logical_and(going, gt(abs_(sub(change, 1)), eps))
 
     b = sub(add(x, 1), a)
     d = div(1, _away(b, tiny))
-    start = (full((), 1, i64), b, full_like(b, 1 / tiny), d, d, full_like(b, 1.0))
-    found: Value = while_loop(more, step, start)[4]
+    start = (full((), 1, i64), b, full_like(b, 1 / tiny), d, d, full_like(b, True, dtype=bool_))
+    found: Value = while_loop(_unsettled, step, start)[4]
     return found
 
 
@@ -390,7 +404,7 @@ def _beta_part(a: Any, b: Any, x: Any) -> Value:
 
 def _beta_fraction(a: Value, b: Value, x: Value) -> Value:
     """Lentz's continued fraction of the incomplete beta function."""
-    eps, tiny = 2.0**-a.dtype.format.digits, 1e-30
+    eps, tiny = 2 * _half_unit(a), 1e-30
 
     def half(top: Value, c: Value, d: Value, h: Value) -> tuple[Value, Value, Value, Value]:
         d = div(1, _away(add(1, mul(top, d)), tiny))
@@ -399,21 +413,20 @@ def _beta_fraction(a: Value, b: Value, x: Value) -> Value:
         return c, d, mul(h, change), change
 
     def step(s: Any) -> Any:
-        k, c, d, h, _ = s
+        k, c, d, before, going = s
+        h = before
         m = cast_to(k, a.dtype)
         twice = add(a, mul(m, 2))
         even = div(mul(mul(m, sub(b, m)), x), mul(sub(twice, 1), twice))
         c, d, h, _ = half(even, c, d, h)
         odd = div(mul(mul(neg(add(a, m)), add(add(a, b), m)), x), mul(twice, add(twice, 1)))
         c, d, h, change = half(odd, c, d, h)
-        return add(k, 1), c, d, h, abs_(sub(change, 1))
-
-    def more(s: Any) -> Value:
-        return logical_and(lt(s[0], _MOST), any_(gt(s[4], eps)))
+        going, before = logical_and(going, gt(abs_(sub(change, 1)), eps)), where(going, h, before)
+        return add(k, 1), c, d, before, going
 
     d = div(1, _away(sub(1, div(mul(add(a, b), x), add(a, 1))), tiny))
-    start = (full((), 1, i64), ones_like(d), d, d, ones_like(d))
-    found: Value = while_loop(more, step, start)[3]
+    start = (full((), 1, i64), ones_like(d), d, d, full_like(d, True, dtype=bool_))
+    found: Value = while_loop(_unsettled, step, start)[3]
     return found
 
 

@@ -328,7 +328,7 @@ def test_many_steps_take_several_launches(monkeypatch: pytest.MonkeyPatch) -> No
     n = loops.STEPS * 2 + 3
     f = ts.jit(lambda n: op.while_loop(lambda i: i < n, lambda i: i + 1, 0))
     assert int(f(t(n, "i64"))) == n
-    monkeypatch.setattr("tessera.runtime.loop._ROWS", 3)
+    monkeypatch.setattr("tessera.runtime.loop.ROWS", 3)
     for reverse in (False, True):
         g = ts.jit(lambda x, r=reverse: op.scan(lambda c, y: (c * 0.5 + y, c), 0.0, x, reverse=r))
         x = RNG.normal(size=8)

@@ -97,6 +97,8 @@ def _mod(n: NodeCall, a: Any, b: Any) -> Any:
 def _pow(n: NodeCall, a: Any, b: Any) -> Any:
     """Powers in the dtype of the base."""
     a, b = map(as_value, aligned(n, a, b))
+    if b.storage is not None and b.storage.size == 1 and b.ndim <= a.ndim and a.dtype.kind == "f":
+        return op.pow(a, float(b.storage.item()))
     if a.dtype is b.dtype:
         return op.pow(a, b)
     if a.dtype.kind == "f":
