@@ -530,7 +530,7 @@ def binary(
             return made.bind(x, y)
         if by_number is not None and type(y) in (int, float):
             v = as_value(x, name)
-            short = None if v.weak else by_number(v, y)  # type: ignore[arg-type]
+            short = None if v.weak else by_number(v, y)
             if short is not None:
                 return short
         return made.bind(*meet(name, (x, y), floats))
