@@ -15,6 +15,7 @@ from tessera.core.pools import POOLS
 from tessera.core.primitive import Definition, Params, Types
 from tessera.core.scans import SCANS
 from tessera.core.scatters import SCATTERS
+from tessera.core.searches import SEARCHES
 from tessera.core.small_matrices import SMALL_MATRICES
 from tessera.core.sorts import SORTS
 from tessera.core.transforms import TRANSFORMS
@@ -36,6 +37,7 @@ PRIMITIVES: dict[str, Definition] = {
         *MOVEMENT,
         *POOLS,
         *SMALL_MATRICES,
+        *SEARCHES,
     )
 }
 

@@ -403,3 +403,19 @@ def test_what_the_verifier_says_of_a_primitive(change, message):
 def test_an_unknown_primitive_is_no_text():
     with pytest.raises(ParseError, match="there is no 'dance'"):
         parse_program(program().text.replace('primitive = "cumsum"', 'primitive = "dance"'))
+
+
+# Searches
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i32", "u8", "bool"])
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (2, 40), (7, 33), (64, 100), (100, 1100)])
+def test_searches_agree_at_every_level_and_with_numpy(size, count, dtype, side):
+    x, v = np.sort(draw((size,), dtype)), draw((count,), dtype)
+    if as_dtype(dtype).kind == "f" and size > 2:
+        x[-1] = v[0] = np.nan
+        v[-1], v[1] = np.inf, x[0]
+    (y,) = check(lambda x, v: op.searchsorted(x, v, side), x, v)
+    wide = np.float64 if as_dtype(dtype).kind == "f" else np.int64
+    np.testing.assert_array_equal(y, np.searchsorted(x.astype(wide), v.astype(wide), side))

@@ -16,6 +16,7 @@ from tessera.ir.tile.cpu.filter import FILTERS
 from tessera.ir.tile.cpu.movement import MOVEMENT
 from tessera.ir.tile.cpu.scan import SCANS
 from tessera.ir.tile.cpu.scatter import SCATTERS
+from tessera.ir.tile.cpu.search import SEARCHES
 from tessera.ir.tile.cpu.small_matrices import SMALL_MATRICES
 from tessera.ir.tile.cpu.sort import SORTS
 from tessera.ir.tile.cpu.writes import WRITES
@@ -36,6 +37,7 @@ LOWERINGS: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion]]
     **MOVEMENT,
     **POOLS,
     **SMALL_MATRICES,
+    **SEARCHES,
 }
 
 

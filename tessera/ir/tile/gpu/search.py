@@ -9,8 +9,9 @@ from tessera.core.dtype import i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu.blocks import power
-from tessera.ir.tile.ir import Builder, Kernel, Tile
+from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch, Threads
+from tessera.ir.tile.search import halve
 
 _NUMBERS = 256  # of a block
 
@@ -31,26 +32,9 @@ def _kernel(x: TensorType, count: int, right: bool) -> Kernel:
     out = b.parameter("out", TensorType(i64, (count,)), True)
     at, wide = (b.program(-(-count // n)) * n,), x.dtype.compute
     wanted = b.cast(b.load(values, at, (n,), masked=(0,)), wide)
-    size = int(x.shape[0])
-    found, step = b.full(i64, (n,), 0), power(size + 1)
+    found, step = b.full(i64, (n,), 0), power(int(x.shape[0]) + 1)
     while step:
-        probe = b.apply("add", found, b.full(i64, (n,), step))
-        place = b.apply("sub", probe, b.full(i64, (n,), 1))
-        there = b.cast(b.gather(line, {0: place}, (0,), (1,), (), (0,)), wide)
-        inside = b.apply("le", probe, b.full(i64, (n,), size))
-        further = b.apply("logical_and", inside, _is_before(b, there, wanted, right))
-        found = b.apply("where", further, probe, found)
+        found = halve(b, line, found, b.full(i64, (n,), step), wanted, right)
         step //= 2
     b.store(out, found, at, (n,), masked=(0,))
     return b.finish()
-
-
-def _is_before(b: Builder, x: Tile, v: Tile, right: bool) -> Tile:
-    """Whether v comes behind x, also where they are equal if `right`; NaN comes behind all numbers."""
-    plain = b.apply("le" if right else "lt", x, v)
-    if x.dtype.kind != "f":
-        return plain
-    last = b.apply("is_nan", v)
-    if not right:
-        last = b.apply("logical_and", last, b.apply("logical_not", b.apply("is_nan", x)))
-    return b.apply("logical_or", plain, last)
