@@ -1094,7 +1094,7 @@ def fromfunction(f: Callable[..., Any], shape: Sequence[int], dtype: Any = ...) 
     """f of the coordinates of every place: fromfunction(f, (2, 3)) is f(i, j) of two 2 x 3 tensors."""
 
 def full(shape: Any, value: ArrayLike, dtype: Any = ...) -> Tensor:
-    """A tensor of this shape filled with one number."""
+    """A tensor of this shape filled with one number, or with an array that is repeated along its axes."""
 
 def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = ...) -> Tensor:
     """A tensor of x's shape, and dtype unless given, filled with one number; on a mesh, in x's layout."""
@@ -2066,10 +2066,10 @@ def positive(x: ArrayLike) -> Tensor:
     """The tensor itself."""
 
 def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """x to the power y."""
+    """x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy."""
 
 def power(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """x to the power y."""
+    """x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy."""
 
 def powm1(x: ArrayLike, y: ArrayLike) -> Tensor:
     """x ** y - 1 for x > 0, exact near 0."""

@@ -468,7 +468,7 @@ template <class... A> Result frame(const A &...given) { return detail::call("fra
 template <class... A> Result from_bits(const A &...given) { return detail::call("from_bits", given...); }
 /** f of the coordinates of every place: fromfunction(f, (2, 3)) is f(i, j) of two 2 x 3 tensors.  Python: op.fromfunction(f, shape, dtype=<class 'float'>) */
 template <class... A> Result fromfunction(const A &...given) { return detail::call("fromfunction", given...); }
-/** A tensor of this shape filled with one number.  Python: op.full(shape, value, dtype=None) */
+/** A tensor of this shape filled with one number, or with an array that is repeated along its axes.  Python: op.full(shape, value, dtype=None) */
 template <class... A> Result full(const A &...given) { return detail::call("full", given...); }
 /** A tensor of x's shape, and dtype unless given, filled with one number; on a mesh, in x's layout.  Python: op.full_like(x, value, dtype=None) */
 template <class... A> Result full_like(const A &...given) { return detail::call("full_like", given...); }
@@ -924,7 +924,7 @@ template <class... A> Result polyval(const A &...given) { return detail::call("p
 template <class... A> Result population_count(const A &...given) { return detail::call("population_count", given...); }
 /** The tensor itself.  Python: op.positive(x, /) */
 template <class... A> Result positive(const A &...given) { return detail::call("positive", given...); }
-/** x to the power y.  Python: op.pow(x, y, /) */
+/** x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy.  Python: op.pow(x, y, /) */
 template <class... A> Result pow(const A &...given) { return detail::call("pow", given...); }
 /** x ** y - 1 for x > 0, exact near 0.  Python: op.powm1(x, y) */
 template <class... A> Result powm1(const A &...given) { return detail::call("powm1", given...); }
