@@ -20,8 +20,8 @@ from tessera.compile.cpu.native_loop import NativeLoop
 from tessera.core import tree
 from tessera.core.errors import NumericalError
 
-SHAPE = (6, 11)
-SEEDS = 30
+SMALL, LARGE = (6, 11), (130, 257)  # steps of Python write over large ones in place
+SEEDS = 36
 
 
 def arrays(found: Any) -> list[np.ndarray[Any, Any]]:
@@ -77,8 +77,8 @@ def native_runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class Body:
     """A random body of a scan over four carries of one shape, two of another and a number."""
 
-    def __init__(self, seed: int):
-        self.draw = random.Random(seed)
+    def __init__(self, seed: int, shape: tuple[int, int]):
+        self.draw, self.shape = random.Random(seed), shape
 
     def value(self, pool: list[Any]) -> Any:
         draw = self.draw
@@ -94,11 +94,11 @@ class Body:
             case 5:
                 return op.roll(x, draw.choice((-1, 1, 3)), draw.randrange(2))
             case 6:
-                return op.reshape(op.transpose(x), SHAPE)
+                return op.reshape(op.transpose(x), self.shape)
             case 7:
                 return op.flip(x, draw.randrange(2))
             case 8:
-                return x.at[draw.randrange(SHAPE[0])].set(y[0] * 0.5)
+                return x.at[draw.randrange(self.shape[0])].set(y[0] * 0.5)
             case 9:
                 return x - op.mean(y, axis=1, keepdims=True)
             case 10:
@@ -119,13 +119,13 @@ class Body:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_bodies(seed: int, native_runs: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    xs = rng.standard_normal((5, *SHAPE)).astype(np.float32)
-    begin = [rng.standard_normal(SHAPE).astype(np.float32) for _ in range(4)]
+    rng, shape = np.random.default_rng(seed), LARGE if seed % 3 == 2 else SMALL
+    xs = rng.standard_normal((5, *shape)).astype(np.float32)
+    begin = [rng.standard_normal(shape).astype(np.float32) for _ in range(4)]
     reverse = bool(seed % 2)
 
     def run(xs: Any, *begin: Any) -> Any:
-        body = Body(seed)
+        body = Body(seed, shape)
         state = body.draw.getstate()
 
         def step(carry: Any, x: Any) -> Any:
@@ -136,6 +136,46 @@ def test_random_bodies(seed: int, native_runs: list[int]) -> None:
 
     agree(run, xs, *begin)
     assert native_runs
+
+
+def branch_and_write(x: Any, p: Any) -> Any:
+    """A branch may give the operand itself, which is written over while the result of the branch lives."""
+    y = op.cond(p, lambda a: a, lambda a: a * 2, x)
+    s = op.sum(op.svd(y[:3, :3])[1])
+    return x.at[0].set(7.0), y * 1.0 + s * 0, y[0, :3]
+
+
+@pytest.mark.parametrize("p", [True, False])
+def test_what_a_branch_hands_on_outlives_a_donated_operand(p: bool) -> None:
+    x = np.arange(200 * 200, dtype=np.float32).reshape(200, 200)
+    wanted = arrays(branch_and_write(ts.tensor(x), np.bool_(p)))
+    donating = ts.jit(branch_and_write, donate=("x",))
+    for made in (
+        donating(ts.tensor(x.copy()), np.bool_(p)),
+        ts.jit(branch_and_write)(x, np.bool_(p)),
+    ):
+        for a, b in zip(arrays(made), wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_steps_of_python_write_over_nothing_that_lives(native_runs: list[int]) -> None:
+    """A body that calls the host, on carries that are large enough to be written in place."""
+
+    def run(x: Any, y: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            x, y = c
+            z = op.cond(op.sum(y) > 0, lambda a, b: a, lambda a, b: b, x, y)
+            s = op.svd(z[:2, :2])[1]
+            return (x.at[1].set(y[0] * 0.5), z * 0.5 + s[0]), s
+
+        return op.scan(step, (x, y), None, length=4)
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(LARGE).astype(np.float32) for _ in range(2))
+    made, wanted = arrays(ts.jit(run)(x, y)), arrays(run(x, y))
+    assert not native_runs
+    for a, b in zip(made, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_what_is_handed_on_moves_without_copies(native_runs: list[int]) -> None:

@@ -281,8 +281,8 @@ def test_every_rule_has_an_example_and_looks_at_ops_that_exist() -> None:
     [
         lambda x: op.add(x, 0.0), lambda x: op.sub(x, -0.0), lambda x: op.mul(x, 0.0),
         lambda x: op.sub(x, x), lambda x: op.sub(0.0, x), lambda x: op.eq(x, x),
-        lambda x: op.div(x, x), lambda x: op.div(x, 3.0), lambda x: op.pow(x, 1.0),
-        lambda x: op.pow(x, 2.0), lambda x: op.logical_not(op.lt(x, 1.0)),
+        lambda x: op.div(x, x), lambda x: op.div(x, 3.0), lambda x: op.pow(x, op.ones_like(x)),
+        lambda x: op.pow(x, op.full_like(x, 2.0)), lambda x: op.logical_not(op.lt(x, 1.0)),
         lambda x: op.sum(op.reshape(x, (-1, 1)), 1), lambda x: op.log(op.exp(x)),
         lambda x: op.cast(op.cast(x, bf16), f32), lambda x: op.div(x, 2.0**100),
     ],

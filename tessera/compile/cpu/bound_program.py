@@ -291,6 +291,9 @@ class Prepared(Slots):
         tidy = [n in self.tidy for n in access.writes]
         first = len(self.image.inputs)
         ours = [*range(first, first + len(self._results)), self._arena_cell]
+        # Memory of arguments that a later step may write to: a branch can return one of them as it is.
+        given = enumerate(self.image.inputs)
+        lent = [i for i, n in given if n in self.donated and self.plan.is_reused(n)]
 
         def action(cells: Cells) -> None:
             try:
@@ -298,7 +301,8 @@ class Prepared(Slots):
             except MemoryError as e:
                 raise out_of_memory(access.name, e) from None
             for cell, y, in_order in zip(cells_made, map(np.asarray, made), tidy, strict=True):
-                if not y.flags.owndata and any(np.may_share_memory(y, cells[c]) for c in ours):
+                seen = lent if y.flags.owndata else (*ours, *lent)
+                if any(np.may_share_memory(y, cells[c]) for c in seen):
                     y = y.copy()  # its memory will be used again
                 cells[cell] = interp.contiguous(y) if in_order else y
 
