@@ -60,7 +60,14 @@ def arguments() -> argparse.Namespace:
     )
     p.add_argument("--show", action="store_true", help="print the programs and check them here")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    return p.parse_args()
+    given = p.parse_args()
+    if given.only:
+        from tests.fuzz.catalogue import MADE
+
+        unknown = sorted(set(given.only.split(",")) - MADE.keys())
+        if unknown:
+            p.error(f"--only: the catalogue has no {', '.join(unknown)}; it has {', '.join(sorted(MADE))}")
+    return given
 
 
 def work(options: argparse.Namespace) -> int:
