@@ -180,7 +180,7 @@ def sources_of(spec: str, shapes: Sequence[tuple[int, ...]], kind: str) -> list[
     """What Triton is asked for by a contraction."""
     types = [ts.Tensor[(*s, getattr(ts, kind))] for s in shapes]
     g = ts.trace(lambda *a: op.einsum(spec, *a), *types)
-    return [call.source for _, call in compile_graph(g, "cuda:sm_90")._at(shapes).calls]
+    return [call.source for _, call in compile_graph(g, "cuda:sm_90").program_at(shapes).calls]
 
 
 def measure(c: Case, until: float) -> dict[str, Any]:

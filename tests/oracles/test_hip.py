@@ -87,7 +87,7 @@ def test_programs_become_code_objects_that_take_what_we_pass(name: str) -> None:
     program = made.lower(q, w)
     codes = program.code
     assert len(codes) > 4
-    calls = program._machine("code")._at([q.shape, w.shape]).calls  # type: ignore[attr-defined]
+    calls = program._machine("code").program_at([q.shape, w.shape]).calls  # type: ignore[attr-defined]
     for access, call in calls:
         image = codes[access.name]
         assert image[:4] == b"\x7fELF"
