@@ -66,7 +66,9 @@ def arguments() -> argparse.Namespace:
 
         unknown = sorted(set(given.only.split(",")) - MADE.keys())
         if unknown:
-            p.error(f"--only: the catalogue has no {', '.join(unknown)}; it has {', '.join(sorted(MADE))}")
+            p.error(
+                f"--only: the catalogue has no {', '.join(unknown)}; it has {', '.join(sorted(MADE))}"
+            )
     return given
 
 
