@@ -7,6 +7,7 @@ Tessera refuses is said by Refused, whose reasons `known.py` lists.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -130,6 +131,44 @@ def jitted(f: Function, xs: Sequence[Any]) -> None:
     with refusals("jit"):
         got = arrays(ts.jit(f)(*xs))
     same("jitted and eager", got, want)
+
+
+def donated(f: Function, xs: Sequence[Any]) -> None:
+    """A program that may write over its arguments has the bits of one that may not."""
+    want = arrays(f(*xs))
+    names = [f"x{i}" for i in range(len(xs))]
+    named = eval(f"lambda {', '.join(names)}: f({', '.join(names)})", {"f": f})
+    with refusals("jit with donation"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*donat.*")  # it says which memory it had no use for
+        run = ts.jit(named, donate=names)
+        for _ in range(2):
+            fresh = [ts.tensor(np.array(x), dtype=x.dtype) for x in xs]
+            same("jitted with donation and eager", arrays(run(*fresh)), want)
+
+
+def looped(f: Function, xs: Sequence[Any]) -> None:
+    """Steps of a loop have the bits of the steps one by one; results of its arguments' types are carried."""
+
+    def step(carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any]]:
+        made = ts.tree.leaves(f(*carry))
+        left, after = list(made), []
+        for x in carry:
+            fit = next((y for y in left if (y.shape, y.dtype) == (x.shape, x.dtype)), None)
+            left = [y for y in left if y is not fit]
+            after.append(x if fit is None else fit)
+        return tuple(after), made
+
+    state, rows = tuple(xs), []
+    for _ in range(3):
+        try:
+            state, made = step(state)
+        except TesseraError:
+            return  # what is carried is no argument that the program takes
+        rows.append(arrays(made))
+    want = [*arrays(state), *(np.stack(parts) for parts in zip(*rows, strict=True))]
+    with refusals("jit of a loop"):
+        run = ts.jit(lambda *xs: ts.scan(lambda c, _: step(c), xs, None, length=3))
+        same("steps of a loop and steps", arrays(run(*xs)), want)
 
 
 def levels(f: Function, xs: Sequence[Any]) -> None:

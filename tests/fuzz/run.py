@@ -126,9 +126,14 @@ CHECKS: dict[str, Check] = {
     "differentiated": lambda p: checks.differentiated(p.function(), p.tensors),
     "differences": lambda p: checks.differences(p.function(), p.tensors),
     "symbolic": lambda p: checks.symbolic(p.function(), p.tensors, names_of(p)),
+    "donated": lambda p: checks.donated(p.function(), p.tensors),
+    "looped": lambda p: checks.looped(p.function(), p.tensors),
 }
 # How often a check that is not made for every program is made.
-SHARE = {"levels": 0.3, "batched": 0.25, "differentiated": 0.3, "differences": 0.3, "symbolic": 0.2}
+SHARE = {
+    "levels": 0.3, "batched": 0.25, "differentiated": 0.3, "differences": 0.3, "symbolic": 0.2,
+    "donated": 0.3, "looped": 0.3,
+}  # fmt: skip
 
 
 def plan(p: Program) -> list[str]:

@@ -21,7 +21,8 @@ _BLOCK = 1024  # of an instance: about 20 us of work
 
 def _searchsorted(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     """One kernel for all numbers."""
-    kernel = _kernel(*(types[n] for n in step.operands), step.params["side"] == "right")
+    x, v = (types[n] for n in step.operands)
+    kernel = _kernel(x, v, step.params["side"] == "right")
     return Expansion((Launch(kernel, step.operands, step.results),))
 
 
