@@ -1,4 +1,4 @@
-"""The search in a sorted axis as a primitive: whole numbers, which are the same whoever finds them."""
+"""The search in a sorted axis as a primitive: its results are integers, the same from every implementation."""
 
 from __future__ import annotations
 

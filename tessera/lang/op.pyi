@@ -2066,10 +2066,10 @@ def positive(x: ArrayLike) -> Tensor:
     """The tensor itself."""
 
 def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy."""
+    """x to the power y; correctly rounded for 1, 2 and -1."""
 
 def power(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy."""
+    """x to the power y; correctly rounded for 1, 2 and -1."""
 
 def powm1(x: ArrayLike, y: ArrayLike) -> Tensor:
     """x ** y - 1 for x > 0, exact near 0."""

@@ -144,21 +144,14 @@ def _power(x: Any, y: Any) -> Any:
 
 
 def _written_power(x: Value, e: float) -> Value | None:
-    """x to a power that the program writes as a number, as NumPy's operator takes it: products and roots.
-
-    Two products of narrow floats would be rounded twice, so their third power is that of a function.
-    """
-    if x.dtype.kind not in "fc":
-        return None
-    if e in (3, 4) and x.dtype.bits >= 32:
-        return mul(x, square(x)) if e == 3 else square(square(x))
-    short: dict[float, Any] = {2: square, 1: positive, -1: reciprocal, 0.5: sqrt}
-    return short[e](x) if e in short else None
+    """x to a power that the program writes as a number, where one op has the bits of the function."""
+    short: dict[float, Any] = {2: square, 1: positive, -1: reciprocal}
+    return short[e](x) if x.dtype.kind == "f" and e in short else None
 
 
 pow = binary(
     "pow",
-    "x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy.",
+    "x to the power y; correctly rounded for 1, 2 and -1.",
     kinds="uifc", onnx="Pow", jvp=_pow_jvp, by_number=_written_power, numpy=_power, domain=(0.5, 2.0),
 )  # fmt: skip
 maximum = binary(

@@ -208,17 +208,22 @@ class Pool:
         """Do so many steps of the loop at an address, which runs these series; how many it did."""
         scratch = max((s.scratch for s in series), default=0)
         if not any(s.seats for s in series):
-            own = _OWN.scratch
-            if scratch > own.bytes:
-                own.reserve(scratch, "a kernel")
-            return self._steps(self.block, loop, first, count, own.address)  # type: ignore[no-any-return]
+            if scratch > _OWN.scratch.bytes:
+                _OWN.scratch.reserve(scratch, "a kernel")
+            return self._held_steps(_OWN.scratch, loop, first, count)
         with self._lock:
             self._reserve(0, scratch)
             for s in series:
                 if s.prepared is not self:
                     self.prepare(s)
-            at = self._scratch[0].address
-            return self._steps(self.block, loop, first, count, at)  # type: ignore[no-any-return]
+            return self._held_steps(self._scratch[0], loop, first, count)
+
+    def _held_steps(self, scratch: _Scratch, loop: int, first: int, count: int) -> int:
+        """Do steps with scratch that stays: what a signal handler runs between them may want more of it."""
+        held = scratch.memory
+        done: int = self._steps(self.block, loop, first, count, scratch.address)
+        del held
+        return done
 
     def prepare(self, series: Series) -> None:
         """See that there are threads and scratch for a series."""
@@ -265,6 +270,11 @@ class _Scratch:
     def __init__(self) -> None:
         self.address, self.bytes = 0, 0
         self._data: Any = None
+
+    @property
+    def memory(self) -> Any:
+        """What holds it; another time, after it has grown."""
+        return self._data
 
     def reserve(self, size: int, user: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Powers that a program writes as numbers are products and roots, everywhere with the same bits."""
+"""Powers that a program writes as numbers are products, everywhere with the same bits."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from tessera.core.dtype import bf16, f64
 X = np.array(
     [-np.inf, -2.5, -1.0, -0.0, 0.0, 1e-30, 0.3, 1.0, 7.7, 1e30, np.inf, np.nan], np.float32
 )
-SHORT: dict[float, Callable[[Any], Any]] = {
-    2: lambda x: x * x, 3: lambda x: x * (x * x), 4: lambda x: (x * x) * (x * x), 1: lambda x: x,
-    -1: lambda x: 1 / x, 0.5: np.sqrt,
-}  # fmt: skip
+SHORT: dict[float, Callable[[Any], Any]] = {2: lambda x: x * x, 1: lambda x: x, -1: lambda x: 1 / x}
 
 
-@pytest.mark.parametrize("e", [2, 2.0, 3, 4, 1, -1, 0.5])
+@pytest.mark.parametrize("e", [2, 2.0, 1, -1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_bits_are_those_of_products(e: float, dtype: type) -> None:
     x = X.astype(dtype)
@@ -31,6 +28,23 @@ def test_the_bits_are_those_of_products(e: float, dtype: type) -> None:
         wanted = SHORT[e](x)
     for made in (ts.tensor(x) ** e, op.pow(x, e), ts.jit(lambda x: x**e)(x)):
         np.testing.assert_array_equal(np.asarray(made), wanted, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+@pytest.mark.parametrize("e", [2, 3, 4, 1, -1, 0.5, 1.5])
+def test_an_exponent_has_one_result_however_it_is_given(e: float, dtype: str) -> None:
+    """As a number of the program, as an argument of jit, and as a tensor."""
+    draw = np.random.default_rng(0).standard_normal(20_000) * 10
+    x = ts.tensor(np.concatenate([draw, X.astype(np.float64)]), dtype=dtype)
+
+    def wide(y: Any) -> Any:  # NumPy does not compare NaN of bf16
+        y = np.asarray(y)
+        return y.astype(np.float32) if dtype == "bf16" else y
+
+    wanted = wide(x**e)
+    with_tensor = x ** op.full((), float(e), x.dtype)
+    for made in (ts.jit(lambda x, e: x**e)(x, e), ts.jit(lambda x: x**e)(x), with_tensor):
+        np.testing.assert_array_equal(wide(made), wanted, strict=True)
 
 
 def test_other_powers_and_exponents_in_tensors_are_functions() -> None:
@@ -71,18 +85,15 @@ def test_integers_and_complex_numbers() -> None:
 @kernel
 def powers(x: KTile["M", "N", f32]):
     t = tile.load(x)
-    return t**2 + t**3 + pow(t, 4) + t**-1, tile.abs(t) ** 0.5 + t**1 + tile.abs(t) ** 1.5
+    return t**2 + pow(t, 2.0) + t**-1 + t**1, t**3 + tile.abs(t) ** 1.5
 
 
 def test_kernels_take_powers_as_programs_do() -> None:
     x = np.random.default_rng(0).standard_normal((5, 37)).astype(np.float32)
-    whole, roots = powers(x)
+    short, others = powers(x)
+    np.testing.assert_array_equal(np.asarray(short), x * x + x * x + 1 / x + x)
     np.testing.assert_array_equal(
-        np.asarray(whole), x * x + x * (x * x) + (x * x) * (x * x) + 1 / x
-    )
-    np.testing.assert_allclose(
-        np.asarray(roots), abs(x) ** 0.5 + x + abs(x) ** 1.5, rtol=1e-6, atol=1e-6
+        np.asarray(others), np.asarray(op.pow(x, 3) + op.pow(op.abs(x), 1.5))
     )
     text = str(powers.lower(x).tile)
-    assert "pow" in text  # of 1.5 alone
-    assert text.count('"pow"') < 3
+    assert text.count('"square"') == text.count('"pow"') == 2

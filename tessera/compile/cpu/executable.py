@@ -14,7 +14,7 @@ from tessera.compile.artifact import Image, demand_fit, key_of, load, save
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.constants import Split, is_constant, split
 from tessera.compile.cpu.loop_layout import ENDLESS, Branches, KernelSteps, Region, Steps
-from tessera.compile.cpu.native_loop import NativeCheck, NativeChoice, NativeKernelLoop, native
+from tessera.compile.cpu.native_loop import NativeStep, native, native_check
 from tessera.compile.executable import Executable, PassResult, last_of, tell_unused
 from tessera.compile.fallback import PlainRun, Task, Way, first_that_works, plain_runs
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Context
@@ -311,7 +311,7 @@ class MachineExecutable(Executable):
             except TesseraError as e:
                 raise e.at(n.location) from None
 
-        return (NativeCheck(call, ins) if n.op.call == "sound" else call), 0
+        return (native_check(call, ins) if n.op.call == "sound" else call), 0
 
     def _without_python(
         self,
@@ -325,7 +325,7 @@ class MachineExecutable(Executable):
         most = max(r.bytes for r in regions)
         control = s.node.op.control if FAST else None
         if control == "branch":
-            return NativeChoice(run, Branches([r.region() for r in regions])), most
+            return NativeStep(run, Branches([r.region() for r in regions])), most
         if control not in ("scan", "while"):
             return run, most
         body, results = regions[-1], [types[x] for x in s.results]
@@ -353,10 +353,10 @@ class MachineExecutable(Executable):
             scan = Scan(kernel, captured, params, results)
             own = KernelSteps(kernel, captured, params["carry"], params["length"])
             short = params["length"] <= ROWS
-            return NativeKernelLoop(scan, own) if short else scan, 0
+            return NativeStep(scan, own) if short else scan, 0
         loop = While(kernel, captured, len(results))
         steps = KernelSteps(kernel, captured, len(results), None)
-        return NativeKernelLoop(loop, steps), sum(map(size_of, results))
+        return NativeStep(loop, steps), sum(map(size_of, results))
 
     def _demand(self, plan: MemoryPlan) -> None:
         """Raise when a run would need more memory than there is."""

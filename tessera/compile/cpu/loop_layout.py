@@ -202,7 +202,7 @@ class ProgramFrame(Frame):
         return cell
 
     def settle(self) -> None:
-        """Give memory to what nobody has bound."""
+        """Give memory to cells that are not bound."""
         p = self.program
         sizes = {p.where(s.buffers[0])[0] if s.kind == "host" else p.where(s.space)[0]: s.size
                  for s in p.plan.storages if s.kind in ("host", "result")}  # fmt: skip
@@ -319,7 +319,8 @@ class ProgramFrame(Frame):
                 moves.append((frame.variable(i), place.variable, place.offset, 0))
             return [*items, self.moves(moves), run]
         sizes = [size_of(self.program.types[name]) for name in writes]
-        slots = [w.add(0) for _ in range(2 * n)]
+        begin = w.add(*[0] * (2 * n))
+        slots = range(begin, begin + 2 * n)
         w.temporary += zip(slots, [*sizes, *sizes], strict=True)
         going = frame.variable(count - 1)
         w.temporary.append((going.word, 1))
@@ -331,7 +332,7 @@ class ProgramFrame(Frame):
         order = w.rows([[(i + n) % (2 * n) for i in range(2 * n)]])
         record = w.add(
             w.rows(own), len(own), 0, 0, going, 0, body, 1,
-            *_slots(w, slots), order, Ref(w.add(*[0] * (2 * n))), 2 * n, ENDLESS, 0, Ref(w.control),
+            Ref(begin), order, Ref(w.add(*[0] * (2 * n))), 2 * n, ENDLESS, 0, Ref(w.control),
         )  # fmt: skip
         items += [self.moves(moves), *block(w, 1, begun, Place(going, 0, ()))]
         items += self.filled(slots[:n], reads[:n])
@@ -368,12 +369,6 @@ class ProgramFrame(Frame):
         return [(CHOICE, Ref(record), 0)]
 
 
-def _slots(w: Words, slots: Sequence[int]) -> tuple[Ref]:
-    """The variables of slots, which lie side by side."""
-    assert list(slots) == list(range(slots[0], slots[0] + len(slots))) if slots else True
-    return (Ref(slots[0] if slots else w.add(0)),)
-
-
 def block(w: Words, size: int, source: Place, target: Place) -> list[Item]:
     """A copy of bytes that lie together."""
     record = w.add(source.variable, source.offset, target.variable, target.offset, size, 0, 0)
@@ -407,9 +402,7 @@ def lay_out(w: Words, loop: Steps) -> LoopWords:
     frame = ProgramFrame(w, loop.body)
     sizes = [size_of(body.types[x]) for x in body.image.inputs[:n]]
     kept, sources, spare = set[int](), list[int](), list[int]()
-    bound: list[
-        tuple[int, int | None, str]
-    ] = []  # slot, the cell that it is, or what is copied to it
+    bound: list[tuple[int, int | None, str]] = []  # slot, the cell that it is or None: copied, name
     for name in names[:n]:
         cell = frame.whole(name)
         if cell is not None and cell < n and cell not in kept:

@@ -162,40 +162,24 @@ class _State:
                 self.error, self.granted = e, 0
 
 
-class NativeKernelLoop:
-    """A loop that is one kernel, which other loops may run too."""
+class NativeStep:
+    """A step that Python can run, and that loops can run without it."""
 
-    def __init__(self, run: Slow, steps: KernelSteps):
+    def __init__(self, run: Slow, steps: KernelSteps | Branches | Check):
         self.own, self.steps = run, steps
 
     def __call__(self, *operands: Array) -> Any:
         return self.own(*operands)
 
 
-class NativeCheck:
-    """A check that ends the program with an error, which loops may make too."""
+def native_check(run: Slow, types: Sequence[TensorType]) -> NativeStep:
+    """A check of (x, ok, of) that ends the program with the error of a call."""
 
-    def __init__(self, run: Slow, types: Sequence[TensorType]):
-        self.own, self.steps = run, Check(self.fail)
-        self.types = types
+    def fail() -> None:
+        x, _, of = (np.empty(*_described(t)) for t in types)
+        run(x, np.zeros((), np.bool_), of)
 
-    def __call__(self, *operands: Array) -> Any:
-        return self.own(*operands)
-
-    def fail(self) -> None:
-        """Raise its error."""
-        x, _, of = (np.empty(*_described(t)) for t in self.types)
-        self.own(x, np.zeros((), np.bool_), of)
-
-
-class NativeChoice:
-    """A choice of one of two programs, which loops may make too."""
-
-    def __init__(self, run: Slow, steps: Branches):
-        self.own, self.steps = run, steps
-
-    def __call__(self, *operands: Array) -> Any:
-        return self.own(*operands)
+    return NativeStep(run, Check(fail))
 
 
 def native(steps: Steps, results: Sequence[TensorType], slow: Slow) -> NativeLoop | None:

@@ -69,7 +69,11 @@ def cbrt(x: Real) -> Real:
 
 
 def pow(x: Real, y: Real) -> Real:
-    """x^y = e^(y log |x|), the logarithm to twice the digits; special cases as in C."""
+    """x^y = e^(y log |x|), the logarithm to twice the digits; special cases as in C.
+
+    For the exponents -1, 1 and 2 the result is correctly rounded, so that one which the program writes as a
+    number (ops/elementwise.py) has the bits of one that is a tensor.
+    """
     size = abs(x)
     high, low = log_pair(size)
     p, e = two_product(y, high)
@@ -86,7 +90,10 @@ def pow(x: Real, y: Real) -> Real:
     out = (negative & odd).where(-out, out)
     no_root = (x < 0.0) & (x > -math.inf) & ~whole & (abs(y) < math.inf)
     out = (no_root | is_nan(x) | is_nan(y)).where(math.nan, out)
-    return (y.equals(0.0) | x.equals(1.0)).where(1.0, out)
+    out = (y.equals(0.0) | x.equals(1.0)).where(1.0, out)
+    for e, exact in ((-1.0, 1.0 / x), (1.0, x), (2.0, x * x)):
+        out = y.equals(e).where(exact, out)
+    return out
 
 
 def log_pair(x: Real) -> Pair:

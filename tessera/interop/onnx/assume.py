@@ -26,7 +26,7 @@ _DEEPEST = 32  # nodes between a bound and the value that it is computed from
 
 @contextmanager
 def assumptions() -> Iterator[list[Value]]:
-    """Collect what is assumed in the block; whoever opens it answers for that."""
+    """Collect what is assumed in the block; the caller answers for it."""
     found: list[Value] = []
     token = _HELD.set(found)
     try:
@@ -73,7 +73,7 @@ def all_hold(held: Sequence[Value], before: Any = None) -> Any:
 
 
 def distance(start: Any, stop: Any) -> int | None:
-    """How far stop lies behind start where both are one value plus constants; None: nobody knows."""
+    """How far stop lies behind start where both are one value plus constants; None: unknown."""
     a = dict(_sums(as_value(start), 0))
     for base, number in _sums(as_value(stop), 0):
         if base in a and number >= a[base]:

@@ -92,13 +92,10 @@ def binary(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
 
 
 def power(w: KernelWriter, x: Any, e: Any) -> Any:
-    """x ** e; a power that the kernel writes as a number is products or a root, as that of op.pow."""
+    """x ** e; a power that the kernel writes as a number is one operation where op.pow has it."""
     if not (isinstance(x, TileValue) and x.tile.dtype.kind == "f" and type(e) in (int, float)):
         return w.apply("pow", x, e)
-    if e in (3, 4) and x.tile.dtype.bits >= 32:
-        square = w.apply("square", x)
-        return w.apply("mul", x, square) if e == 3 else w.apply("square", square)
-    short = {2: "square", -1: "recip", 0.5: "sqrt"}
+    short = {2: "square", -1: "recip"}
     if e == 1:
         return x
     return w.apply(short[e], x) if e in short else w.apply("pow", x, e)

@@ -924,7 +924,7 @@ template <class... A> Result polyval(const A &...given) { return detail::call("p
 template <class... A> Result population_count(const A &...given) { return detail::call("population_count", given...); }
 /** The tensor itself.  Python: op.positive(x, /) */
 template <class... A> Result positive(const A &...given) { return detail::call("positive", given...); }
-/** x to the power y; the numbers 1, 2, 3, 4, -1 and 0.5 are products, one over x and a root, as in NumPy.  Python: op.pow(x, y, /) */
+/** x to the power y; correctly rounded for 1, 2 and -1.  Python: op.pow(x, y, /) */
 template <class... A> Result pow(const A &...given) { return detail::call("pow", given...); }
 /** x ** y - 1 for x > 0, exact near 0.  Python: op.powm1(x, y) */
 template <class... A> Result powm1(const A &...given) { return detail::call("powm1", given...); }

@@ -65,7 +65,7 @@ class ConvolutionProblem:
     def gap(self, axis: int, count: Size) -> int:
         """How far apart two places of a window lie in a copy of what so many windows see.
 
-        Where a window's places are farther apart than its neighbours reach, what nobody sees is not copied;
+        Where places of a window are farther apart than its neighbours reach, what none sees is not copied;
         along x, whole lines are.
         """
         if axis == MOST_AXES - 1 or not isinstance(count, int):
