@@ -1,4 +1,4 @@
-"""The search in a sorted axis as a primitive: its results are integers, the same from every implementation."""
+"""The search in a sorted axis as a primitive; its results are integers, the same from any algorithm."""
 
 from __future__ import annotations
 
