@@ -91,8 +91,8 @@ def pow(x: Real, y: Real) -> Real:
     no_root = (x < 0.0) & (x > -math.inf) & ~whole & (abs(y) < math.inf)
     out = (no_root | is_nan(x) | is_nan(y)).where(math.nan, out)
     out = (y.equals(0.0) | x.equals(1.0)).where(1.0, out)
-    for e, exact in ((-1.0, 1.0 / x), (1.0, x), (2.0, x * x)):
-        out = y.equals(e).where(exact, out)
+    for n, exact in ((-1.0, 1.0 / x), (1.0, x), (2.0, x * x)):
+        out = y.equals(n).where(exact, out)
     return out
 
 
