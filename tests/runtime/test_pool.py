@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from tessera.core.errors import FlagError, OutOfMemoryError
 from tessera.core.flags import override
 from tessera.core.processor import cores
+from tessera.runtime import pool
 from tessera.runtime.code import LlvmSource, load
 from tessera.runtime.pool import Job, Pool, launch
 from tessera.runtime.threads import thread_count, threads
@@ -300,3 +303,20 @@ print(codes)
 def test_a_fork_starts_with_a_pool_of_its_own(tmp_path):
     done = python(FORK, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{[0] * 8}\n", "")
+
+
+def test_scratch_of_steps_outlives_what_wants_more_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may run a kernel while a loop runs, on the same thread."""
+    p, own, alive = pool.pool(), pool._OWN.scratch, []
+    own.reserve(64, "a test")
+    held = weakref.ref(own.memory)
+
+    def steps(*_: Any) -> int:
+        own.reserve(1 << 16, "a test")
+        alive.append(held() is not None)
+        return 0
+
+    monkeypatch.setattr(p, "_steps", steps)
+    p.run_steps(0, [], 0, 1)
+    assert alive == [True]
+    assert held() is None
