@@ -11,13 +11,14 @@ from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.launch_order import Touched, order
 from tessera.compile.gpu.planned import Boxed, PlannedProgram
 from tessera.ir.schedule.memory import StepAccess
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import DeviceLaunch, FixedValue, Parameter, Pointer, TensorMap
 from tessera.runtime.cuda.memory import to_device
 from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.gpu.bound_program import BoundProgram, HostStep, MoveStep, Segment
-from tessera.runtime.triton_builder import BuiltCode, TritonSource, build
+from tessera.runtime.triton_builder import BuiltCode, build
 
 _KEPT = 1 << 10  # bytes of shared memory that CUDA reserves for itself in each block, from sm_80 on
 Bound = BoundProgram[PlannedProgram]

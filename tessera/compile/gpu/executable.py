@@ -22,7 +22,6 @@ from tessera.compile.gpu import control, libraries
 from tessera.compile.gpu.bind import Bound, bind
 from tessera.compile.gpu.clock import Timed
 from tessera.compile.gpu.compilation import GpuCompilation
-from tessera.compile.gpu.context import Device
 from tessera.compile.gpu.image import GpuImage, demand_fit, key_of, load, save
 from tessera.compile.gpu.planned import PlannedProgram
 from tessera.compile.gpu.undecided import alone_at, is_undecided
@@ -36,13 +35,14 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.target.triton.triton_source import Device
 from tessera.ops.callbacks import ensure
 from tessera.ops.places import checked_index
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.gpu.bound_program import BoundProgram
+from tessera.transform.decompose import decompose_on_gpu
 
-_decompose_rest = Deferred("tessera.compile.gpu.kept:decompose_rest")
 _symbolic_schedule = Deferred("tessera.compile.gpu.lowering:symbolic_schedule")
 
 
@@ -142,7 +142,7 @@ class GpuExecutable(GpuCompilation[Bound]):
     ) -> tuple[Any, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
-            return self._alone(_decompose_rest(alone_at(s, types, sizes)))
+            return self._alone(decompose_on_gpu(alone_at(s, types, sizes)))
         if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
