@@ -196,7 +196,13 @@ def conv_transpose(d: Drawer, name: str) -> str:
 
 @rule("conv_input", "conv_weights")
 def conv_adjoint(d: Drawer, name: str) -> str:
-    n, c, o, k, stride = d.pick((4, 5, 7)), d.pick((1, 2, 3, 9)), d.int(1, 3), d.int(1, 3), d.int(1, 3)
+    n, c, o, k, stride = (
+        d.pick((4, 5, 7)),
+        d.pick((1, 2, 3, 9)),
+        d.int(1, 3),
+        d.int(1, 3),
+        d.int(1, 3),
+    )
     out = (n - k) // stride + 1
     t = d.pick(d.floats)
     ct = d.new("f", (2, o, out), dtype=t)
