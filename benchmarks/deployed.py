@@ -148,9 +148,11 @@ WAVE = ts.tensor((RNG.normal(size=1024) + 1j * RNG.normal(size=1024)).astype(np.
 
 def mixture(x: Any, means: Any) -> Any:
     """A step of expectation and maximisation for Gaussians: factors of small matrices."""
-    n, d = means.shape
+    d = means.shape[1]
     apart = x[None] - means[:, None]
-    spread = op.matmul(op.transpose(apart, (0, 2, 1)), apart) / x.shape[0] + 0.1 * ts.tensor(np.eye(d, dtype=np.float32))
+    spread = op.matmul(op.transpose(apart, (0, 2, 1)), apart) / x.shape[0] + 0.1 * ts.tensor(
+        np.eye(d, dtype=np.float32)
+    )
     low = op.cholesky(spread)
     z = op.triangular_solve(low, op.transpose(apart, (0, 2, 1)), lower=True)
     logs = -0.5 * op.sum(z * z, axis=1) - 0.5 * op.slogdet(spread)[1][:, None]
@@ -205,12 +207,12 @@ def orders(x: Any) -> Any:
     return op.sort(x), op.argsort(x), op.topk(x, 5)
 
 
-
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     "gpt": (cold_start.gpt, (TOKENS,), cold_start.weights()), "cnn": (cnn, (normal(8, 3, 64, 64),), None),
     "heat": (heat, (normal(512, 512),), None), "kronecker": (kronecker, (normal(192 * 128),), None),
     "call": (call, (normal(16), normal(16)), None),
-    "schroedinger": (schroedinger, (WAVE,), None), "mixture": (mixture, (normal(2000, 4), normal(8, 4)), None),
+    "schroedinger": (schroedinger, (WAVE,), None),
+    "mixture": (mixture, (normal(2000, 4), normal(8, 4)), None),
     "table": (table, (normal(4096), normal(100_000)), None), "torus": (torus, (normal(512, 512),), None),
     "narrow": (narrow, (normal(8, 512),), HALVES), "adam": (adam, (normal(64, 128),), None),
     "orders": (orders, (normal(64, 1000),), None),
@@ -230,7 +232,8 @@ def in_python(f: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, floa
 
 
 def in_c(program: subprocess.Popen[str], name: str) -> tuple[float, float]:
-    assert program.stdin is not None and program.stdout is not None
+    assert program.stdin is not None
+    assert program.stdout is not None
     program.stdin.write(f"{0 if name == 'call' else BLOCK}\n")
     program.stdin.flush()
     middle, least = program.stdout.readline().split()
@@ -288,7 +291,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--threads", type=int, nargs="+")
-    parser.add_argument("--loops", action="store_true", help="programs with loops, for which jax is needed")
+    parser.add_argument(
+        "--loops", action="store_true", help="programs with loops, for which jax is needed"
+    )
     given = parser.parse_args()
     if given.loops:
         PROGRAMS.clear()

@@ -2176,15 +2176,37 @@ typedef struct {
   int64_t size, from, to; /* elements, and the bytes from one to the next on both sides */
 } Axis;
 
-/* A plane whose first axis lies closer together in the source: by blocks, so that each of its lines is read once. */
-static void copy_plane(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, uint32_t item) {
-  enum { BLOCK = 16 };
+enum { TILE = 16 };
+
+/* A tile of a plane through memory of its own, so that lines of both sides are touched once whatever their distance. */
+static void copy_tile(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, int64_t ny, int64_t nx, uint32_t item) {
   int64_t i, j;
-  for (i = 0; i < y->size; i += BLOCK) {
-    int64_t n = y->size - i < BLOCK ? y->size - i : BLOCK;
-    for (j = 0; j < x->size; j++)
-      copy_line(to + i * y->to + j * x->to, y->to, from + i * y->from + j * x->from, y->from, n, item);
+#define TILE_OF(type)                                                                                                  \
+  {                                                                                                                    \
+    type tile[TILE][TILE];                                                                                             \
+    for (j = 0; j < nx; j++)                                                                                           \
+      for (i = 0; i < ny; i++) memcpy(&tile[j][i], from + i * y->from + j * x->from, sizeof(type));                    \
+    for (i = 0; i < ny; i++)                                                                                           \
+      for (j = 0; j < nx; j++) memcpy(to + i * y->to + j * x->to, &tile[j][i], sizeof(type));                          \
   }
+  if (item == 1) TILE_OF(uint8_t)
+  else if (item == 2) TILE_OF(uint16_t)
+  else if (item == 4) TILE_OF(uint32_t)
+  else if (item == 8) TILE_OF(uint64_t)
+  else
+    for (i = 0; i < ny; i++) copy_line(to + i * y->to, x->to, from + i * y->from, x->from, nx, item);
+#undef TILE_OF
+}
+
+/* A plane whose first axis lies closer together in the source, by tiles; of few lines, line by line. */
+static void copy_plane(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, uint32_t item) {
+  int64_t i, j;
+  for (i = 0; y->size < TILE && i < y->size; i++)
+    copy_line(to + i * y->to, x->to, from + i * y->from, x->from, x->size, item);
+  for (i = 0; y->size >= TILE && i < y->size; i += TILE)
+    for (j = 0; j < x->size; j += TILE)
+      copy_tile(to + i * y->to + j * x->to, from + i * y->from + j * x->from, y, x,
+                y->size - i < TILE ? y->size - i : TILE, x->size - j < TILE ? x->size - j : TILE, item);
 }
 
 static void copy_axes(uint8_t *to, const uint8_t *from, const Axis *axis, uint32_t rank, uint32_t item) {
