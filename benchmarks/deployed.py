@@ -1,11 +1,13 @@
 """Bundles in C beside the same programs in Python: the time of a run, and what a call costs.
 
-    python benchmarks/deployed.py [--rounds 40] [--only NAME...] [--threads 1 2] [--record FILE]
+    python benchmarks/deployed.py [--rounds 40] [--only NAME...] [--threads 1 2] [--chosen N] [--loops]
+                                  [--record FILE]
 
 The ways run in turn, a block of runs each: `jit` and `bundle` in this process, `c` in a process of its own,
 which waits in between and whose start is not part of it.  A block gives its median run and its least one.
 `ratio` is the median over rounds of the time of C over the time of `jit`, both of the same round; `least` is
-the least run of C over the least run of `jit`, which other work on the machine disturbs less.
+the least run of C over the least run of `jit`, and `work` the same of the processor time of all threads:
+other work on the machine disturbs these less.
 `call` is a kernel that adds two vectors of 16 numbers, where the time is all overhead.
 """
 
@@ -24,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cold_start
 import numpy as np
@@ -39,16 +41,16 @@ BLOCK = 0.05  # seconds
 RNG = np.random.default_rng(3)
 
 # program BUNDLE ENTRY THREADS INPUTS: the inputs have, each, a number of axes, sizes, bytes.  It reads lines
-# of seconds and runs each for so long; a line out is a median run and the least.  A run of 0 seconds is that
-# of 10,000, whose mean stands for both.
+# of seconds and runs each for so long; a line out is a median run, the least,
+# and the least processor time.  A run of 0 seconds is that of 10,000, whose mean stands for all three.
 PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include "tessera/tessera.h"
-static double now(void) {
+static double now(clockid_t which) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(which, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 static void check(tess_status_t status) {
@@ -60,7 +62,7 @@ static int order(const void *a, const void *b) {
   return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 int main(int argc, char **argv) {
-  static double times[1 << 20];
+  static double times[1 << 20], work[1 << 20];
   TessBundle *bundle;
   TessEntry *entry;
   TessValueInfo info;
@@ -83,17 +85,24 @@ int main(int argc, char **argv) {
   }
   for (i = 0; i < 3; i++) check(tess_entry_run(entry, in, n, out, m));
   while (scanf("%lf", &seconds) == 1) {
-    double start = now(), last = start;
+    double start = now(CLOCK_MONOTONIC), last = start;
     int k, few = 10000;
+    double begun = now(CLOCK_PROCESS_CPUTIME_ID);
     for (k = 0; !seconds && k < few; k++) check(tess_entry_run(entry, in, n, out, m));
-    if (!seconds) times[0] = (now() - start) / few, k = 1;
+    if (!seconds) {
+      times[0] = (now(CLOCK_MONOTONIC) - start) / few, k = 1;
+      work[0] = (now(CLOCK_PROCESS_CPUTIME_ID) - begun) / few;
+    }
     for (; seconds && k < 1 << 20 && last - start < seconds; k++) {
       double before = last;
+      begun = now(CLOCK_PROCESS_CPUTIME_ID);
       check(tess_entry_run(entry, in, n, out, m));
-      last = now(), times[k] = last - before;
+      work[k] = now(CLOCK_PROCESS_CPUTIME_ID) - begun;
+      last = now(CLOCK_MONOTONIC), times[k] = last - before;
     }
     qsort(times, (size_t)k, sizeof *times, order);
-    printf("%.9f %.9f\n", times[k / 2], times[0]);
+    qsort(work, (size_t)k, sizeof *work, order);
+    printf("%.9f %.9f %.9f\n", times[k / 2], times[0], work[0]);
     fflush(stdout);
   }
   return 0;
@@ -219,25 +228,32 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
 }  # fmt: skip
 
 
-def in_python(f: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, float]:
-    """The median run of a block, and the least."""
-    times, start = [], time.perf_counter()
+class Block(NamedTuple):
+    """Of the runs of a block: the median, the least, and the least processor time, of all threads."""
+
+    middle: float
+    least: float
+    work: float
+
+
+def in_python(f: Callable[..., Any], args: tuple[Any, ...]) -> Block:
+    times, work, start = [], [], time.perf_counter()
     last = start
     while last - start < BLOCK:
-        before = last
+        before, begun = last, time.process_time_ns()
         f(*args)
+        work.append(1e-9 * (time.process_time_ns() - begun))
         last = time.perf_counter()
         times.append(last - before)
-    return statistics.median(times), min(times)
+    return Block(statistics.median(times), min(times), min(work))
 
 
-def in_c(program: subprocess.Popen[str], name: str) -> tuple[float, float]:
+def in_c(program: subprocess.Popen[str], name: str) -> Block:
     assert program.stdin is not None
     assert program.stdout is not None
     program.stdin.write(f"{0 if name == 'call' else BLOCK}\n")
     program.stdin.flush()
-    middle, least = program.stdout.readline().split()
-    return float(middle), float(least)
+    return Block(*map(float, program.stdout.readline().split()))
 
 
 def measured(name: str, folder: Path, threads: int, rounds: int) -> dict[str, Any]:
@@ -247,7 +263,7 @@ def measured(name: str, folder: Path, threads: int, rounds: int) -> dict[str, An
     bits = [[np.asarray(x).tobytes() for x in ts.tree.leaves(y)]
         for y in (jitted(*held, *args), loaded(*args))]  # fmt: skip
     assert bits[0] == bits[1], name
-    found: dict[str, list[tuple[float, float]]] = {"jit": [], "bundle": [], "c": []}
+    found: dict[str, list[Block]] = {"jit": [], "bundle": [], "c": []}
     run = [str(folder / x) for x in ("program", f"{name}.tess")]
     last = [name, str(threads), str(folder / f"{name}.in")]
     pipe = subprocess.PIPE
@@ -258,12 +274,14 @@ def measured(name: str, folder: Path, threads: int, rounds: int) -> dict[str, An
             found["bundle"].append(in_python(loaded, args))
         program.communicate("")
     out: dict[str, Any] = {
-        k: {"us": round(1e6 * statistics.median(x for x, _ in rows), 3),
-            "least": round(1e6 * min(x for _, x in rows), 3)} for k, rows in found.items()
+        k: {"us": round(1e6 * statistics.median(x.middle for x in rows), 3),
+            "least": round(1e6 * min(x.least for x in rows), 3),
+            "work": round(1e6 * min(x.work for x in rows), 3)} for k, rows in found.items()
     }  # fmt: skip
     pairs = zip(found["c"], found["jit"], strict=True)
-    ratio = round(statistics.median(c / j for (c, _), (j, _) in pairs), 3)
-    return {**out, "ratio": ratio, "least": round(out["c"]["least"] / out["jit"]["least"], 3)}
+    ratio = round(statistics.median(c.middle / j.middle for c, j in pairs), 3)
+    least, work = (round(out["c"][k] / out["jit"][k], 3) for k in ("least", "work"))
+    return {**out, "ratio": ratio, "least": least, "work": work}
 
 
 def build(folder: Path) -> None:
@@ -292,6 +310,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--threads", type=int, nargs="+")
     parser.add_argument(
+        "--chosen", type=int, help="threads that bundles are for, if not those that run"
+    )
+    parser.add_argument(
         "--loops", action="store_true", help="programs with loops, for which jax is needed"
     )
     given = parser.parse_args()
@@ -310,7 +331,8 @@ def main() -> int:
             for n in given.threads or sorted({1, len(os.sched_getaffinity(0))}):
                 # Loops are chosen for the threads that run them, in `jit` and in the bundle.
                 entry = {name: (f, *args)}
-                ts.bundle.save(entry, folder / f"{name}.tess", weights=weights, threads=n)
+                chosen = given.chosen or n
+                ts.bundle.save(entry, folder / f"{name}.tess", weights=weights, threads=chosen)
                 with override(threads=n):
                     row = measured(name, folder, n, given.rounds)
                 rows[f"{name}, {n} threads"] = row

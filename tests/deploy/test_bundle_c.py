@@ -404,7 +404,7 @@ def _milliseconds(
 
 
 def test_a_loop_in_c_writes_one_row_in_its_place(tmp_path: Path):
-    """A step that writes 4 bytes of 4 MB, or hands 4 MB on, does not copy them: 2,000 copies take a second."""
+    """A step that writes 4 bytes of 4 MB, or hands these on, copies nothing; 2,000 copies take a second."""
     program = build(tmp_path / "run", "run.c", "-O2")
     x, places = ts.zeros((1 << 20,)), ts.tensor(np.arange(2000, dtype=np.int32))
 

@@ -32,7 +32,8 @@ def is_constant(x: Any) -> bool:
     while isinstance(x, np.ndarray):
         if x.flags.writeable:
             return False
-        x = x.base.obj if isinstance(x.base, memoryview) else x.base
+        base: Any = x.base
+        x = base.obj if isinstance(base, memoryview) else base
     return x is None or isinstance(x, bytes | mmap.mmap)
 
 
