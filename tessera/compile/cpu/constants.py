@@ -34,7 +34,9 @@ def is_constant(x: Any) -> bool:
             return False
         base: Any = x.base
         x = base.obj if isinstance(base, memoryview) else base
-    return x is None or isinstance(x, bytes | mmap.mmap)
+    if isinstance(x, mmap.mmap):
+        return memoryview(x).readonly
+    return x is None or isinstance(x, bytes)
 
 
 @dataclass(frozen=True)
