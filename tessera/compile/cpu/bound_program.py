@@ -231,8 +231,7 @@ class Prepared(Slots):
 
         def flush(step: int) -> None:
             if calls:
-                phases = self._phases(calls)
-                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
+                out.extend(self._series(calls))
                 calls.clear()
                 drop(step)
 
@@ -247,6 +246,10 @@ class Prepared(Slots):
             drop(i)
         flush(len(steps) - 1)
         return out
+
+    def _series(self, calls: Sequence[tuple[StepAccess, Task]]) -> list[Series]:
+        """Calls that follow each other, for the pool."""
+        return [Series(self._phases(calls), self.threads, self._untidy if FAST else ())]
 
     @property
     def copied(self) -> int:
