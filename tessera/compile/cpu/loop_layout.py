@@ -172,7 +172,7 @@ class ProgramFrame(Frame):
 
     def __init__(self, w: Words, region: Region):
         program = region.program
-        super().__init__(w, program.cells + 1)
+        super().__init__(w, program.arena_slot + 1)
         self.program, self.bound = program, set[int]()
         inputs = program.image.inputs
         first = len(inputs) - len(region.captured)
@@ -206,7 +206,7 @@ class ProgramFrame(Frame):
         p = self.program
         sizes = {p.where(s.buffers[0])[0] if s.kind == "host" else p.where(s.space)[0]: s.size
                  for s in p.plan.storages if s.kind in ("host", "result")}  # fmt: skip
-        sizes[p.cells] = p.room
+        sizes[p.arena_slot] = p.room
         for cell, size in sizes.items():
             if cell not in self.bound:
                 self.w.temporary.append((self.word(cell), size))
