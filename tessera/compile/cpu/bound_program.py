@@ -193,14 +193,17 @@ class Prepared(Slots):
                 calls = [(a, self._task(a, job)) for a, job in group if self._runs(a, job)]
                 if not calls:
                     continue
-                phases = self._phases(calls)
-                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
+                out += self._series(calls)
             elif what is None:
                 out.append(self._copy(access.writes[0]))
             else:
                 out.append(self._hosted(access, what))
             drop(last)
         return out
+
+    def _series(self, calls: Sequence[tuple[StepAccess, Task]]) -> list[Series]:
+        """Calls that follow each other, for the pool."""
+        return [Series(self._phases(calls), self.threads, self._untidy if FAST else ())]
 
     def _task(self, access: StepAccess, job: Job) -> Task:
         return job, [self.place(n) for n in (*access.reads, *access.writes)]
