@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,15 @@ def test_constants_are_arrays_that_nobody_can_write_to() -> None:
     assert not is_constant(np.frombuffer(bytearray(16), np.float32))
     assert not is_constant(np.frombuffer(mmap.mmap(-1, 16), np.float32))
     assert is_constant(frozen(owner))
+    # The weights of a bundle are views of a map of its file.
+    assert is_constant(np.frombuffer(memoryview(bytes(16))[8:], np.float32))
+    assert not is_constant(np.frombuffer(memoryview(bytearray(16)).toreadonly(), np.float32))
+    assert not is_constant(np.frombuffer(memoryview(mmap.mmap(-1, 16)).toreadonly(), np.float32))
+    with tempfile.TemporaryFile() as f:
+        f.write(bytes(16))
+        f.flush()
+        mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        assert is_constant(np.frombuffer(memoryview(mapped), np.float32))
 
 
 def executable(f: Any, *xs: Any) -> MachineExecutable:

@@ -33,8 +33,11 @@ def is_constant(x: Any) -> bool:
     while isinstance(x, np.ndarray):
         if x.flags.writeable:
             return False
-        x = x.base
-    return x is None or isinstance(x, bytes | mmap.mmap)
+        base: Any = x.base
+        x = base.obj if isinstance(base, memoryview) else base
+    if isinstance(x, mmap.mmap):
+        return memoryview(x).readonly
+    return x is None or isinstance(x, bytes)
 
 
 @dataclass(frozen=True)
