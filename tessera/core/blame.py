@@ -106,7 +106,8 @@ def _one_tuple(name: str, signature: inspect.Signature, args: Sequence[Any]) -> 
 
 def _shown(signature: inspect.Signature) -> str:
     """The parameters as they are written, without annotations."""
-    own = [p for p in signature.parameters.values() if p.name != "self"]
+    hidden = ("self", "wrong")  # **wrong: a method's keywords that are none of its own
+    own = [p for p in signature.parameters.values() if p.name not in hidden]
     return str(inspect.Signature([_plain(p) for p in own]))
 
 

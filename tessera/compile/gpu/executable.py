@@ -33,6 +33,7 @@ from tessera.core.flags import flags
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
+from tessera.ir.graph.op import Op
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.target.triton.triton_source import Device
 from tessera.ops.callbacks import ensure
@@ -170,7 +171,7 @@ def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:
     return made
 
 
-_WARNED: set[str] = set()
+_WARNED: set[Op] = set()
 
 
 def _library(
@@ -192,8 +193,8 @@ def _hosted(
     """What runs a node on the host, and warns of it if there is a reason."""
     n = s.node
     travels = any(0 not in types[x].shape for x in s.operands)
-    if why and travels and n.op.name not in _WARNED:
-        _WARNED.add(n.op.name)
+    if why and travels and n.op not in _WARNED:
+        _WARNED.add(n.op)
         warnings.warn(
             f"{n.op.name}: {why}; it runs on the host, and its operands travel there and back",
             RuntimeWarning,
