@@ -38,6 +38,7 @@ from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.target.triton.triton_source import Device
 from tessera.ops.callbacks import ensure
 from tessera.ops.places import checked_index
+from tessera.ops.small_matrices import no_factor
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.gpu.bound_program import BoundProgram
@@ -145,6 +146,8 @@ class GpuExecutable(GpuCompilation[Bound]):
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
             return self._alone(decompose_on_gpu(alone_at(s, types, sizes)))
+        if s.node.op.call == "sound":
+            return _check(s, sizes), 0
         if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
@@ -208,6 +211,18 @@ def _hosted(
         return run
     once = cache(lambda: run(()))  # what nothing changes travels once
     return lambda xs: once()
+
+
+def _check(s: HostCall, sizes: Mapping[str, int]) -> Any:
+    """What reads whether factors exist, and raises the error of the op where they do not."""
+    params, of = s.node.params, s.node.types[2].substitute(sizes)
+
+    def run(xs: Sequence[DeviceArray]) -> list[DeviceArray]:
+        if not xs[0].numpy():
+            raise no_factor(of, **params).at(s.node.location)
+        return []
+
+    return run
 
 
 def _travel(

@@ -130,6 +130,7 @@ class GpuLowering(Views):
         self.types, self.views = self.image.types, self.image.views
         self.tables, self.steps = self.image.tables, self.image.steps
         self.made = LoweredProgram(self.image, driver, p.plain or p, laid=p.laid)
+        self.checks: list[tuple[StepAccess, HostCall]] = []  # that factors exist: last of all
         self._units: dict[Any, Unit] = {}
         self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
         self._twins: dict[str, Kernel] = {}  # kernels before sizes were put in, and their types
@@ -147,6 +148,8 @@ class GpuLowering(Views):
             known = len(self.steps)
             origin = self._add(s)
             self.made.origin.update({access.name: origin for access, _ in self.steps[known:]})
+        self.steps += self.checks
+        self.made.origin.update({access.name: s for access, s in self.checks})
         return self.made
 
     # Steps
@@ -178,6 +181,8 @@ class GpuLowering(Views):
         if s.node.op.call == "barrier":
             for view in self.shown(s) or ():
                 self.alias(*view)
+        elif s.node.op.call == "sound":
+            self._add_check(s)
         elif s.node.op.makes == "data":
             self.tables[s.results[0]] = s.node
         elif self._is_empty(s):
@@ -194,6 +199,13 @@ class GpuLowering(Views):
         else:
             access = StepAccess(s.node.op.name, s.operands, s.results, host=True)
             self.steps.append((access, s))
+
+    def _add_check(self, s: HostCall) -> None:
+        """A result whose factors exist if a bool holds: the host reads the bool at the end."""
+        x, ok, _ = s.operands
+        self.alias(s.results[0], x, self.layout(x))
+        check = replace(s, operands=(ok,), results=())
+        self.checks.append((StepAccess(s.node.op.name, (ok,), (), host=True), check))
 
     def _is_empty(self, s: HostCall) -> bool:
         """Whether a call makes tensors without elements, and nothing else happens."""
