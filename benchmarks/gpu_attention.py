@@ -29,10 +29,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu import kept
-from tessera.compile.gpu.triton_sources import source_of
 from tessera.ir.target.triton.emit import emit
+from tessera.ir.target.triton.triton_source import source_of
 from tessera.ir.tile.gpu import attention as forward_kernels
+from tessera.ir.tile.gpu import attention_launches as kept
 from tessera.ir.tile.gpu.attention import AttentionProblem
 from tessera.ir.tile.launch import Threads
 from tessera.runtime.cuda.device import gpu

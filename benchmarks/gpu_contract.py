@@ -25,8 +25,8 @@ import tessera as ts
 from tessera import op
 from tessera.compile import compile_graph
 from tessera.core.errors import CompilerFaultWarning
+from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS, ProductBlock
 from tessera.ir.tile.gpu import contraction
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, ProductBlock
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.triton_builder import build
 

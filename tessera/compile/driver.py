@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compile.code import Code
 from tessera.compile.executable import PassResult
 from tessera.compile.passes import LEVELS, Context, Pass
 from tessera.core.deferred import Deferred
@@ -21,6 +20,7 @@ from tessera.core.observe import Observed
 from tessera.ir.graph.ir import Graph
 from tessera.ir.graph.scheduled import with_schedules
 from tessera.ir.graph.verify import verify as verify_graph
+from tessera.ir.target.code import Code
 from tessera.ir.tile.unit import Unit
 
 # The verifiers of the levels below, which are loaded with the first program that is lowered.

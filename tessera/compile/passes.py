@@ -30,7 +30,7 @@ class Pass:
     """One line of a pipeline.
 
     A pass of the Graph and Schedule levels takes a whole program; one of the Tile level takes a unit
-    (ir/tile/unit.py) and one of the Target level the code of a launch (compile/code.py), kernel by kernel.
+    (ir/tile/unit.py) and one of the Target level the code of a launch (ir/target/code.py), kernel by kernel.
     """
 
     level: str

@@ -14,7 +14,7 @@ from functools import partial
 
 from tessera.compile.passes import GRAPH, SCHEDULE, TARGET, TILE, Pass, has_roles, is_fast
 from tessera.core.deferred import Deferred
-from tessera.transform.decompose import decompose_on_cpu
+from tessera.transform.decompose import decompose_on_cpu, decompose_on_gpu
 from tessera.transform.factor_small import factor_small
 from tessera.transform.hoist import hoist
 from tessera.transform.inline import inline_all
@@ -114,7 +114,7 @@ GPU: tuple[Pass, ...] = (
     # Before decompose, as on the CPU.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
     # Attention and small updates stay whole: a GPU has kernels for them.
-    Pass(GRAPH, "decompose", Deferred("tessera.compile.gpu.kept:decompose_rest"),
+    Pass(GRAPH, "decompose", decompose_on_gpu,
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
     Pass(GRAPH, "sink", sink_on_gpu, "simplify; move broadcasts and reshapes behind elementwise ops"),
 
@@ -132,32 +132,33 @@ GPU: tuple[Pass, ...] = (
     # From here on a program is for the sizes of a call.
     Pass(SCHEDULE, SPECIALIZE, Deferred("tessera.ir.schedule.passes.specialize:specialize"),
          "put the sizes of a call in place of symbols", given=("sizes",)),
-    Pass(SCHEDULE, "strided", Deferred("tessera.compile.gpu.passes.strided:strided"),
+    Pass(SCHEDULE, "strided", Deferred("tessera.ir.schedule.passes.strided:strided"),
          "let attention read and write tensors where they lie, without copies"),
     # Products first: what absorbs a vector or a gate is a single product.
-    Pass(SCHEDULE, "group_gemms", Deferred("tessera.compile.gpu.passes.joined:group_gemms"),
+    Pass(SCHEDULE, "group_gemms", Deferred("tessera.ir.schedule.passes.group_gemms:group_gemms"),
          "group small products into one launch"),
-    Pass(SCHEDULE, "fuse_prologue", Deferred("tessera.compile.gpu.passes.joined:fuse_prologue"),
+    Pass(SCHEDULE, "fuse_prologue", Deferred("tessera.ir.schedule.passes.fuse_prologue:fuse_prologue"),
          "compute the vector of a matrix-vector product in its own launch", when=has_roles),
     # After fuse_prologue, which makes the products that it looks at.
-    Pass(SCHEDULE, "fuse_gated_epilogue", Deferred("tessera.compile.gpu.passes.joined:fuse_gated_epilogue"),
+    Pass(SCHEDULE, "fuse_gated_epilogue",
+         Deferred("tessera.ir.schedule.passes.fuse_gated_epilogue:fuse_gated_epilogue"),
          "compute what reads the rows of such a product in pairs with it", when=has_roles),
-    Pass(SCHEDULE, "update_in_place", Deferred("tessera.compile.gpu.passes.joined:update_in_place"),
+    Pass(SCHEDULE, "update_in_place", Deferred("tessera.ir.schedule.passes.update_in_place:update_in_place"),
          "replace small parts of tensors where they lie", given=("sizes", "donated")),
     # Last: the parts of a kernel could not be joined with others.
-    Pass(SCHEDULE, "split_kernels", Deferred("tessera.compile.gpu.passes.joined:split_kernels"),
+    Pass(SCHEDULE, "split_kernels", Deferred("tessera.ir.schedule.passes.split_kernel:split_kernels"),
          "split groups and kernels whose parts need nothing of each other"),
 
     # The first lowering that serves a step makes its launches.
-    Pass(TILE, "lower_attention", Deferred("tessera.compile.gpu.lower_steps:lower_attention"),
+    Pass(TILE, "lower_attention", Deferred("tessera.ir.tile.gpu.lower_steps:lower_attention"),
          "lower attention and its derivative to flash attention", given=("roles",)),
-    Pass(TILE, "lower_written", Deferred("tessera.compile.gpu.lower_steps:lower_written"),
+    Pass(TILE, "lower_written", Deferred("tessera.ir.tile.gpu.lower_steps:lower_written"),
          "lower a kernel of the kernel language"),
-    Pass(TILE, "lower_update", Deferred("tessera.compile.gpu.lower_steps:lower_update"),
+    Pass(TILE, "lower_update", Deferred("tessera.ir.tile.gpu.lower_steps:lower_update"),
          "lower updates in place to one kernel"),
-    Pass(TILE, "lower_grouped_gemms", Deferred("tessera.compile.gpu.lower_steps:lower_grouped_gemms"),
+    Pass(TILE, "lower_grouped_gemms", Deferred("tessera.ir.tile.gpu.lower_steps:lower_grouped_gemms"),
          "lower products that share a launch"),
-    Pass(TILE, "lower_gemv", Deferred("tessera.compile.gpu.lower_steps:lower_gemv"),
+    Pass(TILE, "lower_gemv", Deferred("tessera.ir.tile.gpu.lower_steps:lower_gemv"),
          "lower a matrix-vector product with its prologue and epilogue"),
     Pass(TILE, "lower_primitive", Deferred("tessera.ir.tile.gpu.lower:lower_primitive"),
          "lower a primitive (sort, scatter, scan, ...) to its kernels"),
@@ -173,9 +174,9 @@ GPU: tuple[Pass, ...] = (
          "give launches the warps and stages of the user's schedule"),
 
     # Before emit, which prints the wait.
-    Pass(TARGET, "dependent_launch", Deferred("tessera.compile.gpu.lowering:dependent_launch"),
+    Pass(TARGET, "dependent_launch", Deferred("tessera.ir.target.triton.dependent_launch:dependent_launch"),
          "let a short launch begin while the one before it ends", when=has_roles),
-    Pass(TARGET, "emit", Deferred("tessera.compile.gpu.lowering:emit_source"),
+    Pass(TARGET, "emit", Deferred("tessera.ir.target.triton.emit_source:emit_source"),
          "print a kernel as Triton, or as Gluon where warps are specialised", given=("device", "texts")),
     Pass(TARGET, "build", Deferred("tessera.compile.gpu.bind:build_code"),
          "build all kernels with Triton, side by side; an architecture's are built when asked for",

@@ -27,11 +27,11 @@ from tessera.inspect.work import work_of
 from tessera.ir.graph.ir import Array, Graph, Value, concrete
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import StepAccess
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.launch import Launch
 from tessera.runtime import triton_builder
 from tessera.runtime.cuda.memory import DeviceArray
-from tessera.runtime.triton_builder import TritonSource
 
 # name: what Triton is asked for, how its assembly is called, and a machine with such GPUs
 ARCHITECTURES: dict[str, tuple[tuple[str, Any, int], str, str]] = {

@@ -10,12 +10,10 @@ from tessera.core.errors import OperandError, ShapeError
 from tessera.ir.graph.ir import Value
 from tessera.ops.convolution import (
     biased,
-    conv,
     conv_input,
     groups_of,
     operands_of,
     padding_pairs,
-    transposed_kernel,
 )
 from tessera.ops.define import ArrayLike, public
 from tessera.ops.windows import reach, spatial
@@ -81,19 +79,12 @@ def _spread(
                 f"{op}: padding {cut[i]} leaves {size} elements on spatial axis {i} of x {v.type}; "
                 f"pad less or pass output_padding"
             )
-    if all(
-        isinstance(m, int) and isinstance(s, int) and m < s
-        for m, s in zip(extra, steps, strict=True)
-    ):
-        y = conv_input.bind(v, k, size=sizes, stride=steps, padding=cut, dilation=gaps, groups=n)
-        return biased(op, y, b)
-    pairs = tuple(
-        (span - a, span - b + more) for span, (a, b), more in zip(spans, cut, extra, strict=True)
+    # More after the last place than before the next window: less is cut off there.
+    cut = tuple(
+        (a, b if isinstance(m, int) and isinstance(s, int) and m < s else b - m)
+        for (a, b), m, s in zip(cut, extra, steps, strict=True)
     )
-    y = conv.bind(
-        v, transposed_kernel(k, n), stride=(1,) * rank, padding=pairs, dilation=gaps, inner=steps,
-        groups=n,
-    )  # fmt: skip
+    y = conv_input.bind(v, k, size=sizes, stride=steps, padding=cut, dilation=gaps, groups=n)
     return biased(op, y, b)
 
 

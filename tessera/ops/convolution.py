@@ -22,11 +22,12 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
 from tessera.ops.batching import Mask, merged
-from tessera.ops.contraction import contract, reference_einsum
+from tessera.ops.contraction import contract
+from tessera.ops.conv_phases import by_phases, input_reference, transposed_kernel
 from tessera.ops.cutting import convolved
 from tessera.ops.define import ArrayLike, as_value, broadcast, cast_to, define, full_of, public
 from tessera.ops.elementwise import add
-from tessera.ops.shape import flip, moveaxis, pad, reshape, transpose
+from tessera.ops.shape import moveaxis, pad, reshape, transpose
 from tessera.ops.windows import count, reach, spatial, window_reference, windows
 
 Pairs = tuple[tuple[Size, Size], ...]
@@ -156,15 +157,6 @@ def _pointwise(x: Value, w: Value, groups: Size) -> Value:
 
 
 # Adjoints
-
-
-def transposed_kernel(w: Value, groups: Size) -> Value:
-    """w turned around, with in and out channels exchanged inside each group."""
-    out, into, *sizes = w.shape
-    rank = len(sizes)
-    split = reshape(w, (groups, out // groups, into, *sizes))
-    swapped = transpose(split, (0, 2, 1, *range(3, 3 + rank)))
-    return flip(reshape(swapped, (groups * into, out // groups, *sizes)), tuple(range(2, 2 + rank)))
 
 
 def _adjoint_in_x(shape: Shape, w: Value, ct: Value, p: Params) -> Value:
@@ -460,34 +452,14 @@ def _input_types(types: Types, p: Params) -> list[TensorType]:
 
 
 def _input(ct: Value, w: Value, size: Any, **p: Any) -> Value:
-    shape = (ct.shape[0], w.shape[1] * p["groups"], *size)
-    return _adjoint_in_x(shape, w, ct, {**p, "inner": (1,) * len(size)})
-
-
-def _input_reference(
-    ct: Any, w: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
-) -> Any:
-    """Each place of the kernel times ct, added where the windows were."""
-    batch, made, into = ct.shape[0], w.shape[0] // groups, w.shape[1]
-    long = [a + n + b for n, (a, b) in zip(size, padding, strict=True)]
-    out = np.zeros((batch, groups, into, *(max(n, 0) for n in long)), ct.dtype)
-    given, kernel = (
-        ct.reshape(batch, groups, made, *ct.shape[2:]),
-        w.reshape(groups, made, into, *w.shape[2:]),
-    )
-    for k in np.ndindex(*w.shape[2:]):
-        at: Any = tuple(
-            slice(i * d, i * d + (n - 1) * s + 1, s)
-            for i, d, n, s in zip(k, dilation, ct.shape[2:], stride, strict=True)
-        )
-        part = reference_einsum("bgo...,goc->bgc...", given, kernel[(..., *k)])
-        out[(..., *at)] += part
-    out = out.reshape(batch, groups * into, *out.shape[3:])
-    out = np.pad(out, [(0, 0), (0, 0), *((max(-a, 0), max(-b, 0)) for a, b in padding)])
-    kept: Any = tuple(
-        slice(max(a, 0), max(a, 0) + n) for n, (a, _) in zip(size, padding, strict=True)
-    )
-    return out[(..., *kept)]
+    """A convolution of ct for each phase of the strides, put between each other."""
+    rank = len(size)
+    shape: Shape = (ct.shape[0], w.shape[1] * p["groups"], *size)
+    if any(n == 0 for n in (*shape, *ct.shape)):
+        return full_of(shape, 0, ct.dtype)
+    if all(s == 1 for s in p["stride"]):
+        return _adjoint_in_x(shape, w, ct, {**p, "inner": (1,) * rank})
+    return by_phases(conv, ct, w, size, **p)
 
 
 def _input_adjoint(n: Node, g: Value, k: int) -> Value:
@@ -518,7 +490,7 @@ def _input_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 @define(
-    infer=_input_types, decompose=_input, call="conv_input", total=True, numpy=_input_reference, kinds="uifc",
+    infer=_input_types, decompose=_input, call="conv_input", total=True, numpy=input_reference, kinds="uifc",
     combine="add", linear=(0, 1), transpose=_input_adjoint, batch=_input_batch,
     factors=convolved(("n o", "o c"), "n c"),
     samples=(

@@ -1,15 +1,13 @@
 """Values that a derivative keeps elsewhere: written out by the forward pass, read back by the backward pass.
 
-From a GPU they go to pinned memory of the host, by copies beside the kernels (compile/gpu/offload.py);
+From a GPU they go to pinned memory of the host, by copies beside the kernels (runtime/gpu/host_copies.py);
 on a CPU, whose memory that is, to a file without a name in the temporary folder.  What was written is a
 number in the program, and is read once.
 """
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +15,7 @@ import numpy as np
 
 from tessera.core.dtype import f64
 from tessera.core.errors import RuleError
+from tessera.core.offloaded import keep, take
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value, bind
 from tessera.ir.graph.op import Op, Params, Types, register
@@ -26,14 +25,6 @@ from tessera.ops.shape import reshape, slice_
 
 Array = np.ndarray[Any, Any]
 PLACES = ("file", "host")
-_KEPT: dict[int, Any] = {}
-_NUMBERS = itertools.count(1)
-_LOCK = threading.Lock()
-
-
-def held() -> int:
-    """How many values are written out and not read back."""
-    return len(_KEPT)
 
 
 def _put(x: Array, to: str) -> Array:
@@ -43,26 +34,6 @@ def _put(x: Array, to: str) -> Array:
         file.write(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
         kept = file
     return np.array(keep(kept), np.float64)
-
-
-def keep(kept: Any) -> int:
-    """Keep what stands for a value; its number."""
-    with _LOCK:
-        number = next(_NUMBERS)
-        _KEPT[number] = kept
-    return number
-
-
-def take(number: int) -> Any:
-    """What was kept under a number, once."""
-    with _LOCK:
-        kept = _KEPT.pop(number, None)
-    if kept is None:
-        raise RuleError(
-            "offload: what this derivative kept was already read back; a function with an offload policy is "
-            "pulled back once for each time it is run"
-        )
-    return kept
 
 
 def _get(number: Array, shape: Any, dtype: Any) -> Array:

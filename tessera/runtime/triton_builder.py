@@ -12,13 +12,14 @@ import importlib.util
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from tessera.core.errors import CompileError, DeviceError
 from tessera.core.flags import carried, flags
 from tessera.core.processor import cores
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime import triton_worker
 from tessera.runtime.builder import Workers
 from tessera.runtime.code import Store
@@ -26,35 +27,10 @@ from tessera.runtime.code import Store
 _MOST = 12  # workers at once
 
 
-@dataclass(frozen=True)
-class TritonSource:
-    """A kernel to build: its module, and what it is built for."""
-
-    text: str
-    name: str
-    signature: tuple[tuple[str, str], ...]
-    aligned: tuple[int, ...]  # parameters that are addresses at multiples of 16 bytes
-    target: tuple[str, Any, int]  # backend, architecture, threads of a warp
-    warps: int = 4
-    stages: int = 3
-    registers: int | None = None  # of a thread, at most
-
-    def request(self) -> dict[str, Any]:
-        """What a worker is asked for."""
-        options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
-        if self.registers is not None and self.target[0] == "cuda":
-            options["maxnreg"] = self.registers
-        whole = asdict(self)
-        return {
-            "source": self.text, "name": self.name, "signature": dict(self.signature),
-            "aligned": self.aligned, "target": whole["target"], "options": options, "lines": False,
-        }  # fmt: skip
-
-    @property
-    def key(self) -> bytes:
-        """SHA-256 of all that the code follows from."""
-        whole = json.dumps([self.request(), version()], sort_keys=True)
-        return hashlib.sha256(whole.encode()).digest()
+def key_of(s: TritonSource) -> bytes:
+    """SHA-256 of all that the code of a kernel follows from."""
+    whole = json.dumps([s.request(), version()], sort_keys=True)
+    return hashlib.sha256(whole.encode()).digest()
 
 
 @dataclass(frozen=True)
@@ -94,18 +70,18 @@ def build(sources: Sequence[TritonSource]) -> list[BuiltCode]:
     found: dict[bytes, BuiltCode] = {}
     missing: dict[bytes, TritonSource] = {}
     for s in sources:
-        code = _stored(store, s.key)
+        code = _stored(store, key_of(s))
         if code is None:
-            missing[s.key] = s
+            missing[key_of(s)] = s
         else:
-            found[s.key] = code
+            found[key_of(s)] = code
     if missing:
         seats = max(min(len(missing), cores(), _MOST), 1)
         with ThreadPoolExecutor(seats) as pool:
             for key, data in zip(missing, pool.map(carried(_asked), missing.values()), strict=True):
                 store.put(key, data)
                 found[key] = _decoded(data)
-    return [found[s.key] for s in sources]
+    return [found[key_of(s)] for s in sources]
 
 
 def assembly(source: TritonSource) -> str:

@@ -18,6 +18,7 @@ from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, hos
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
 from tessera.transform.inline import copy_into
+from tessera.transform.kept_on_gpu import is_kept
 
 Kept = Callable[[Node], bool]
 
@@ -40,6 +41,11 @@ def decompose(g: Graph, kept: Kept = _none) -> Graph:
 def decompose_on_cpu(g: Graph) -> Graph:
     """The same, but for the largest of windows, for which a CPU has a kernel."""
     return decompose(g, _is_pool)
+
+
+def decompose_on_gpu(g: Graph) -> Graph:
+    """The same, but for what a GPU has kernels for."""
+    return decompose(g, is_kept)
 
 
 def _is_pool(n: Node) -> bool:

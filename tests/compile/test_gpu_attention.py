@@ -14,7 +14,9 @@ import tessera as ts
 from tessera import op
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, Columns, pieces, width
+from tessera.ir.schedule.device_steps import Columns
+from tessera.ir.schedule.gpu_blocks import pieces, width
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_decode import Join, KeysPart, is_few, part_types
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify

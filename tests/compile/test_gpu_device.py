@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu import lowering as gpu_lowering
-from tessera.compile.gpu.triton_sources import source_of
 from tessera.core.dims import product, substitute
 from tessera.core.dtype import bf16, f16, f32
+from tessera.ir.target.triton import dependent_launch
 from tessera.ir.target.triton.emit import emit, scratch_bytes
+from tessera.ir.target.triton.triton_source import source_of
 from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.interp import sizes_of
 from tessera.ir.tile.ir import Kernel
@@ -312,7 +312,7 @@ def test_launches_that_begin_early_change_no_bit(monkeypatch: pytest.MonkeyPatch
     seen = []
     for early in (True, False):
         if not early:
-            monkeypatch.setattr(gpu_lowering, "early", lambda launch, *_: launch)
+            monkeypatch.setattr(dependent_launch, "early", lambda launch, *_: launch)
         g: Any = ts.jit(lambda w, x, memory: f(w, x, memory), donate=("memory",))
         x = ts.tensor(normal(2048, seed=1)).to("cuda").astype(bf16)
         memory, found = ts.tensor(normal(2048, seed=2)).to("cuda"), []

@@ -14,9 +14,9 @@ import tessera as ts
 from tessera import op
 from tessera.compile.passes import GRAPH
 from tessera.compile.pipeline import passes_of
+from tessera.ir.schedule.gpu_blocks import RowsBlock
 from tessera.ir.schedule.lower import fuse_for_gpu
 from tessera.ir.tile.clashes import verify_shares
-from tessera.ir.tile.gpu.blocks import RowsBlock
 from tessera.ir.tile.gpu.flat import FlatRows, flat_rows
 from tessera.ir.tile.gpu.rows import Rows, computes_long
 from tessera.ir.tile.interp import interpret

@@ -11,13 +11,13 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, bf16, block, f32, kernel, op, stdlib, tile
-from tessera.compile.gpu.clock import Figures, Timed
 from tessera.core.errors import DeviceError, ScheduleError
 from tessera.ir.graph.text import parse_graph
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.ir.tile.ir import walk
 from tessera.ir.tile.verify import verify
 from tessera.lang.kernel import tune_gpu
-from tessera.runtime.triton_builder import TritonSource
+from tessera.runtime.gpu.clock import Figures, Timed
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, launching_gpus
 
 RUNS_ON = "numpy"

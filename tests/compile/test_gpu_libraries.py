@@ -17,6 +17,7 @@ from tessera.compile.gpu import executable, libraries
 from tessera.core.errors import NumericalError
 from tessera.runtime.cuda import driver
 from tessera.runtime.cuda.device import gpu
+from tessera.runtime.gpu import cupy_library
 from tests.support.fakes.cupy_fake import BROKEN, LOG, fake_cupy
 from tests.support.fakes.gpu_fake import fake_gpu
 from tests.support.runners.tolerance import assert_close
@@ -195,7 +196,7 @@ def test_transforms_by_the_library(cuda: None) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not driver.available(), reason="there is no GPU")
-@pytest.mark.skipif(libraries.cupy() is None, reason="there is no CuPy")
+@pytest.mark.skipif(cupy_library.cupy() is None, reason="there is no CuPy")
 @pytest.mark.parametrize("name", CASES)
 def test_libraries_on_the_device(name: str) -> None:
     """Vectors of eigenvalues and singular values may have other signs: their products have not."""

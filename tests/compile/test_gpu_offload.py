@@ -15,7 +15,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.errors import RuleError
-from tessera.ops.offload import held
+from tessera.core.offloaded import held
 from tessera.runtime.cuda.device import gpu
 from tests.support.fakes import gpu_fake
 from tests.support.fakes.cuda_fake import FakeCuda, LazyCuda

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu.launch_order import Touched, order
+from tessera.runtime.gpu.launch_order import Touched, order
 from tests.support.fakes.gpu_fake import launching_gpus
 
 RUNS_ON = "numpy"

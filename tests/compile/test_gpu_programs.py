@@ -19,6 +19,7 @@ from tessera.compile import passes_of
 from tessera.compile.gpu import executable
 from tessera.core.dtype import bf16, f32
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import ProductBlock, RowsBlock
 from tessera.ir.schedule.interp import interpret as run_schedule
 from tessera.ir.schedule.ir import Kernel, Program
 from tessera.ir.schedule.lower import lower
@@ -28,7 +29,6 @@ from tessera.ir.schedule.rename import renamed
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
-from tessera.ir.tile.gpu.blocks import ProductBlock, RowsBlock
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.lower import expand
 from tessera.ir.tile.gpu.rows import Rows

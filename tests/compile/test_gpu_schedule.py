@@ -14,7 +14,6 @@ import tessera as ts
 from tessera import bf16, op
 from tessera.compile import passes_of
 from tessera.compile.gpu.executable import GpuExecutable
-from tessera.compile.gpu.passes.strided import strided
 from tessera.compile.pipeline import PIPELINES
 from tessera.core.types import TensorType
 from tessera.ir.schedule.interp import interpret
@@ -22,6 +21,7 @@ from tessera.ir.schedule.ir import Group, Kernel, Program
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, lower
 from tessera.ir.schedule.passes.collapse_axes import collapse_axes
 from tessera.ir.schedule.passes.fuse_horizontal import fuse_horizontal
+from tessera.ir.schedule.passes.strided import strided
 from tessera.runtime.gpu.bound_program import BoundProgram
 from tests.support.cases.random_graphs import same_bits
 from tests.support.fakes.gpu_fake import fake_gpu

@@ -14,7 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.gpu.launch_order import order
+from tessera.runtime.gpu.launch_order import order
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, launching_gpus
 
 RUNS_ON = "numpy"

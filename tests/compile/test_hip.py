@@ -19,6 +19,7 @@ from tessera.cli import doctor
 from tessera.compile.gpu import bind
 from tessera.core.dtype import bf16, f32
 from tessera.core.errors import DeviceError, OperandError, OutOfMemoryError
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime.cuda import driver, replay
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.graph import LaunchGraph
@@ -29,7 +30,7 @@ from tessera.runtime.cuda.module import DriverModule
 from tessera.runtime.cuda.stream import DriverEvent, DriverStream
 from tessera.runtime.hip import api
 from tessera.runtime.hip.api import API
-from tessera.runtime.triton_builder import BuiltCode, TritonSource
+from tessera.runtime.triton_builder import BuiltCode
 from tests.support.fakes.cuda_fake import scale
 from tests.support.fakes.gpu_fake import launching_gpus
 from tests.support.fakes.hip_fake import FakeHip, as_ctypes, declared

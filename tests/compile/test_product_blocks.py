@@ -8,7 +8,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.compile import compile_graph
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
+from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS
 from tessera.ir.tile.gpu.product_blocks import ProductShape, cycles, product_block
 from tests.support.fakes.gpu_fake import fake_gpu
 

@@ -188,7 +188,7 @@ def conv_transpose(d: Drawer, name: str) -> str:
     ndim = {"conv_transpose": d.pick((1, 2))}.get(name) or int(name[-2])
     groups = d.pick((1, 1, 1, 2))
     x, c, t = picture(d, ndim, groups)
-    o = d.pick((1, 2, 3))
+    o = d.pick((1, 2, 3, 9))  # few channels, and enough for vectors along them
     w = d.new(d.kind(x), (c, o, *[d.int(1, 3 if ndim < 3 else 2) for _ in range(ndim)]), dtype=t)
     more = options(d, 0.5, stride=(1, 2, 3), padding=(0, 1), dilation=(1, 2), output_padding=(0, 1))
     return f"op.{name}({x}, {w}{more}{f', groups={groups}' if groups > 1 else ''})"
@@ -196,7 +196,13 @@ def conv_transpose(d: Drawer, name: str) -> str:
 
 @rule("conv_input", "conv_weights")
 def conv_adjoint(d: Drawer, name: str) -> str:
-    n, c, o, k, stride = d.pick((4, 5, 7)), d.int(1, 3), d.int(1, 3), d.int(1, 3), d.int(1, 2)
+    n, c, o, k, stride = (
+        d.pick((4, 5, 7)),
+        d.pick((1, 2, 3, 9)),
+        d.int(1, 3),
+        d.int(1, 3),
+        d.int(1, 3),
+    )
     out = (n - k) // stride + 1
     t = d.pick(d.floats)
     ct = d.new("f", (2, o, out), dtype=t)

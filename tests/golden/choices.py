@@ -11,11 +11,11 @@ from typing import Any
 from tessera import op
 from tessera.core.dtype import bf16, f16
 from tessera.ir.target.gluon import flash_forward_emit as gluon
-from tessera.ir.target.gluon.flash_backward_match import double
-from tessera.ir.target.gluon.flash_forward_match import pipeline
 from tessera.ir.target.triton.emit import emit
 from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
+from tessera.ir.tile.gpu.flash_backward_match import double
+from tessera.ir.tile.gpu.flash_forward_match import pipeline
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
 from tests.golden.programs import Program

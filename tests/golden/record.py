@@ -23,7 +23,6 @@ from tessera.compile import passes_of
 from tessera.compile.cpu.bound_program import Prepared
 from tessera.compile.cpu.build import image_of, schedule_of
 from tessera.compile.gpu import context as gpu_context
-from tessera.compile.gpu.launch_order import order
 from tessera.compile.gpu.offline import OfflineExecutable, OfflineProgram
 from tessera.core import matrix_units, processor
 from tessera.core.flags import override
@@ -47,6 +46,7 @@ from tessera.runtime.allocator_ir import blocks_ir
 from tessera.runtime.call_ir import call_ir
 from tessera.runtime.cuda.dlpack_ir import dlpack_ir
 from tessera.runtime.cuda.launch_ir import launch_ir
+from tessera.runtime.gpu.launch_order import order
 from tessera.runtime.kernel import CompiledKernel
 from tessera.runtime.pool_ir import pool_ir
 from tests.golden.choices import CHOICES, attentions, texts_of

@@ -298,27 +298,52 @@ def test_eager_convolutions_and_their_gradients_have_the_bits_of_jitted_ones(
         assert_same_bits(f(*args), ts.jit(f)(*args))
 
 
-def spread_by_hand(x: Any, w: Any, stride: int, padding: int, dilation: int, groups: int) -> Any:
-    """conv_transpose1d, product by product."""
-    length = (x.shape[2] - 1) * stride + (w.shape[2] - 1) * dilation + 1 - 2 * padding
+def spread_by_hand(x: Any, w: Any, options: dict[str, int]) -> Any:
+    """conv_transpose1d, product by product: what the stride lets reach a place, zeros beyond the ends."""
+    stride, padding, dilation, groups, extra = options.values()
+    length = (x.shape[2] - 1) * stride + (w.shape[2] - 1) * dilation + 1 - 2 * padding + extra
     y = np.zeros((x.shape[0], w.shape[1] * groups, length))
-    for c, o, n, k in np.ndindex(x.shape[1], w.shape[1], x.shape[2], w.shape[2]):
-        at = n * stride + k * dilation - padding
-        if 0 <= at < length:
-            y[:, c // (x.shape[1] // groups) * w.shape[1] + o, at] += x[:, c, n] * w[c, o, k]
+    for c, o, q, k in np.ndindex(x.shape[1], w.shape[1], length, w.shape[2]):
+        n, off = divmod(q + padding - k * dilation, stride)
+        if off == 0:
+            given = x[:, c, n] if 0 <= n < x.shape[2] else np.zeros(x.shape[0])
+            with np.errstate(invalid="ignore"):
+                y[:, c // (x.shape[1] // groups) * w.shape[1] + o, q] += given * w[c, o, k]
     return y
 
 
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 @pytest.mark.parametrize("place", ["x", "w"])
-def test_what_is_not_finite_goes_where_its_products_go(place: str, bad: float) -> None:
+@pytest.mark.parametrize("made", [2, 9])
+def test_what_is_not_finite_goes_where_its_products_go(
+    target: str, bad: float, place: str, made: int
+) -> None:
     rng = np.random.default_rng(3)
-    for stride, padding, dilation, groups in itertools.product((1, 2, 3), (0, 1), (1, 2), (1, 2)):
-        x, w = rng.normal(size=(2, 4, 5)), rng.normal(size=(4, 2, 3))
+    cases = itertools.product((1, 2, 3), (0, 1), (1, 2), (1, 2), (0, 1))
+    names = ("stride", "padding", "dilation", "groups", "output_padding")
+    for i, case in enumerate(cases):
+        options = dict(zip(names, case, strict=True))
+        if case[-1] >= max(case[0], case[2]) or (target == "cpu" and i % 3):
+            continue
+        x, w = rng.normal(size=(2, 4, 5)), rng.normal(size=(4, made, 3))
         (x if place == "x" else w)[1, 1, 1] = bad
-        with override(target="numpy"):
-            got = op.conv_transpose1d(
-                x, w, stride=stride, padding=padding, dilation=dilation, groups=groups
-            )
-        want = spread_by_hand(x, w, stride, padding, dilation, groups)
+        with override(target=target):
+            got = op.conv_transpose1d(x, w, **options)
+        want = spread_by_hand(x, w, options)
         np.testing.assert_allclose(got.numpy(), want, rtol=1e-12, atol=1e-12)
+
+
+def test_few_channels_and_many_are_of_one_order() -> None:
+    """Kernels of a batch are out channels, enough for another kernel; the sums are the same ones."""
+    rng = np.random.default_rng(5)
+    for channels, window, stride in [(90, 4, 2), (300, 3, 3), (600, 2, 2), (7, 5, (2, 3))]:
+        axes = 2 if isinstance(stride, tuple) else 1
+        x = ts.tensor(rng.normal(size=(2, channels, *(5, 4)[:axes])).astype(np.float32))
+        w = rng.normal(size=(5, channels, 3, *(window,) * axes)).astype(np.float32)
+
+        def f(x: Any, w: Any, stride: Any = stride) -> Any:
+            return op.conv_transpose(x, w, stride=stride, padding=1)
+
+        each = [f(x, ts.tensor(v)).numpy() for v in w]
+        assert_same_bits(ts.vmap(f, in_axes=(None, 0))(x, ts.tensor(w)), np.stack(each))

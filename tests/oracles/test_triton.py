@@ -18,8 +18,8 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import bf16, f32
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime import triton_builder
-from tessera.runtime.triton_builder import TritonSource
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, set_roles
 
 # Triton runs in processes of its own: its LLVM would lie beside llvmlite's and torch's here.

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import tessera as ts
-from tessera.compile.gpu import kept
-from tessera.compile.gpu.triton_sources import source_of
 from tessera.core.dtype import bf16
 from tessera.ir.target.gluon.flash_forward_emit import emit as emit_roles
 from tessera.ir.target.triton.emit import emit
+from tessera.ir.target.triton.triton_source import source_of
+from tessera.ir.tile.gpu import attention_launches as kept
 from tessera.ir.tile.gpu.attention import AttentionProblem
 from tessera.ir.tile.launch import Launch
 from tessera.runtime import triton_builder

@@ -10,7 +10,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.errors import OperandError, RuleError
-from tessera.ops.offload import held
+from tessera.core.offloaded import held
 
 WIDTH, ROWS, LAYERS = 32, 256, 8
 WEIGHTS = [

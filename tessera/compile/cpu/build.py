@@ -10,7 +10,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tessera.compile.artifact import Image, KernelCall
-from tessera.compile.code import Code
 from tessera.compile.cpu.forms import form_of, form_of_primitive, sizes_of
 from tessera.compile.cpu.nests import identity
 from tessera.compile.driver import Driver
@@ -22,6 +21,7 @@ from tessera.core.tables import Table
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import Group, HostCall, Kernel, Primitive, Program
+from tessera.ir.target.code import Code
 from tessera.ir.target.cpu.entry import Entry
 from tessera.ir.target.cpu.program import program
 from tessera.ir.tile.launch import Expansion, Launch

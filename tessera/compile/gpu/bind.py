@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tessera.compile.gpu import offload
 from tessera.compile.gpu.image import GpuCall
-from tessera.compile.gpu.launch_order import Touched, order
 from tessera.compile.gpu.planned import Boxed, PlannedProgram
 from tessera.ir.schedule.memory import StepAccess
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import DeviceLaunch, FixedValue, Parameter, Pointer, TensorMap
 from tessera.runtime.cuda.memory import to_device
 from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.gpu.bound_program import BoundProgram, HostStep, MoveStep, Segment
-from tessera.runtime.triton_builder import BuiltCode, TritonSource, build
+from tessera.runtime.gpu.host_copies import Get, Put
+from tessera.runtime.gpu.launch_order import Touched, order
+from tessera.runtime.triton_builder import BuiltCode, build
 
 _KEPT = 1 << 10  # bytes of shared memory that CUDA reserves for itself in each block, from sm_80 on
 Bound = BoundProgram[PlannedProgram]
@@ -67,7 +68,7 @@ def segments_of(p: PlannedProgram, gpu: Gpu) -> tuple[list[Segment], int]:
 def between(p: PlannedProgram, access: StepAccess, c: Any) -> HostStep | MoveStep:
     """A step that is no launch."""
     cells = tuple(p.cell(n) for n in access.writes)
-    if isinstance(c, offload.Put | offload.Get):
+    if isinstance(c, Put | Get):
         spots = {n: p.spot(n) for n in (*access.reads, *access.writes)}
         return MoveStep(access.name, c, spots, cells)
     return HostStep(access.name, c, tuple(map(p.spot, access.reads)), cells)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from tessera.compile.driver import Driver
 from tessera.compile.executable import Executable, PassResult, last_of
 from tessera.compile.fallback import Task, Way, first_that_works, plain_runs
-from tessera.compile.gpu.context import Device, context_of
+from tessera.compile.gpu.context import context_of
 from tessera.compile.gpu.image import GpuImage
 from tessera.compile.gpu.planned import Host, PlannedProgram
 from tessera.compile.passes import SCHEDULE, Context
@@ -22,6 +22,7 @@ from tessera.core.kernels import Kernels
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ir.target.triton.triton_source import Device
 
 if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
     from tessera.compile.gpu.lowering import LoweredProgram

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tessera.compile.passes import Context
+from tessera.ir.target.triton.triton_source import Device
 from tessera.runtime.triton_builder import has_roles
-
-Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
 
 
 def context_of(

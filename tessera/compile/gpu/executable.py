@@ -20,9 +20,7 @@ from tessera.compile.executable import PassResult, last_of, tell_unused
 from tessera.compile.fallback import Task, plain_ways
 from tessera.compile.gpu import control, libraries
 from tessera.compile.gpu.bind import Bound, bind
-from tessera.compile.gpu.clock import Timed
 from tessera.compile.gpu.compilation import GpuCompilation
-from tessera.compile.gpu.context import Device
 from tessera.compile.gpu.image import GpuImage, demand_fit, key_of, load, save
 from tessera.compile.gpu.planned import PlannedProgram
 from tessera.compile.gpu.undecided import alone_at, is_undecided
@@ -36,13 +34,16 @@ from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.ir import HostCall, Program
+from tessera.ir.target.triton.triton_source import Device
 from tessera.ops.callbacks import ensure
 from tessera.ops.places import checked_index
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.gpu.bound_program import BoundProgram
+from tessera.runtime.gpu.clock import Timed
+from tessera.runtime.gpu.control import DeviceRegion, apart
+from tessera.transform.decompose import decompose_on_gpu
 
-_decompose_rest = Deferred("tessera.compile.gpu.kept:decompose_rest")
 _symbolic_schedule = Deferred("tessera.compile.gpu.lowering:symbolic_schedule")
 
 
@@ -142,25 +143,25 @@ class GpuExecutable(GpuCompilation[Bound]):
     ) -> tuple[Any, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
-            return self._alone(_decompose_rest(alone_at(s, types, sizes)))
+            return self._alone(decompose_on_gpu(alone_at(s, types, sizes)))
         if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
             return _library(s, types, sizes, self.gpu) or _hosted(s, types, sizes, self.gpu), 0
 
-        def make(g: Graph, donated: frozenset[int]) -> control.DeviceRegion:
+        def make(g: Graph, donated: frozenset[int]) -> DeviceRegion:
             if g not in self._regions:
                 self._regions[g] = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
             e = self._regions[g]
-            return control.DeviceRegion(e.at(sizes, donated), e.constants)
+            return control.region_of(e.at(sizes, donated), e.constants)
 
         return control.controlled(s.node, substitute_params(s.node.params, sizes), make)
 
     def _alone(self, g: Graph) -> tuple[Any, int]:
         """What runs one node as a program of its own on the device, and the bytes that it takes meanwhile."""
         e = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
-        region = control.DeviceRegion(e.at({}), e.constants)
-        return partial(control.apart, region), region.bytes
+        region = control.region_of(e.at({}), e.constants)
+        return partial(apart, region), region.bytes
 
 
 def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:
@@ -181,7 +182,7 @@ def _library(
     if found is None or place.kind != "cuda":
         return None
     instead = partial(_hosted, s, types, sizes, place)
-    return partial(control.apart, lambda xs: found.run(xs, place, instead))
+    return partial(apart, lambda xs: found.run(xs, place, instead))
 
 
 def _hosted(

@@ -22,8 +22,8 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import StepAccess, View
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime.cuda.tma import TmaDescriptor
-from tessera.runtime.triton_builder import TritonSource
 
 
 @dataclass(frozen=True)

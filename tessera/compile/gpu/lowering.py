@@ -8,51 +8,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tessera.compile.code import Code
 from tessera.compile.driver import Driver
 from tessera.compile.executable import PassResult
-from tessera.compile.gpu import kept
-from tessera.compile.gpu.context import Device
-from tessera.compile.gpu.device_program import DeviceProgram, Laid, SplitStep
 from tessera.compile.gpu.image import GpuCall, GpuImage, TmaParameter
-from tessera.compile.gpu.lower_steps import Attention, Written
-from tessera.compile.gpu.passes.dependent_launch import early, is_product
-from tessera.compile.gpu.passes.joined import Joint, of_products, of_thin
-from tessera.compile.gpu.passes.update_in_place import Placed
 from tessera.compile.gpu.tma_tile import described
-from tessera.compile.gpu.triton_sources import as_pairs, blocks_of, source_of
 from tessera.compile.passes import SCHEDULE, TARGET, TILE, Context
 from tessera.compile.pipeline import passes_of, split_at_sizes
 from tessera.compile.slots import Views
 from tessera.core.constraints import solve
-from tessera.core.dims import substitute
+from tessera.core.gpu_kernels import ATTENDS
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import Laid, Placed, SplitStep
+from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
 from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
 from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.schedule.passes.specialize import specialize_kernel
 from tessera.ir.schedule.rename import renamed
-from tessera.ir.target.gluon import flash_forward_emit as gluon
+from tessera.ir.schedule.thin_products import Thin
+from tessera.ir.target.code import Code
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of
-from tessera.ir.target.triton.emit import emit, scratch_bytes
+from tessera.ir.target.triton.dependent_launch import is_product
+from tessera.ir.target.triton.triton_source import blocks_of
 from tessera.ir.tile import ir as tile
-from tessera.ir.tile.gpu.blocks import power
+from tessera.ir.tile.gpu.attention_launches import problem
 from tessera.ir.tile.gpu.buckets import counts_rows_alone
+from tessera.ir.tile.gpu.joint import Joint, of_products, of_thin
+from tessera.ir.tile.gpu.lower_steps import Attention, Written
 from tessera.ir.tile.gpu.primitives import kernels_of
-from tessera.ir.tile.gpu.thin import Thin
-from tessera.ir.tile.launch import Expansion, Launch, Threads
+from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.sharing import shareable
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.unit import Unit
 from tessera.runtime.cuda.memory import ALIGNED
-
-Texts = dict[tuple[int, Threads], tuple[Any, str, int]]
 
 
 @dataclass
@@ -107,26 +102,6 @@ def _empty_image(p: Program, c: Context) -> GpuImage:
 
 
 # Passes of the Target level
-
-
-def dependent_launch(c: Code) -> Code:
-    """Let a short launch begin while the one before it ends."""
-    launch = early(c.launch, c.buffers, c.constant.__contains__)
-    return c if launch is c.launch else replace(c, launch=launch)
-
-
-def emit_source(c: Code, device: Device, texts: Texts) -> Code:
-    """Print a kernel as Triton, or as Gluon where its threads have roles; equal launches are printed once."""
-    kernel, threads = c.launch.kernel, c.launch.threads
-    key = id(kernel), threads
-    if key not in texts:
-        # Where threads have roles, shared memory is the scratch.
-        scratch = 0 if threads.roles else int(substitute(scratch_bytes(kernel), dict(c.sizes)))
-        text = gluon.emit(kernel, threads) if threads.roles else emit(kernel, threads, device[0])
-        texts[key] = kernel, text, scratch
-    _, text, scratch = texts[key]
-    entry = source_of(kernel, text, threads, device, scratch)
-    return replace(c, text=text, scratch=scratch, entry=entry)
 
 
 def call_of(c: Code, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> GpuCall:
@@ -208,7 +183,7 @@ class GpuLowering(Views):
         elif self._is_empty(s):
             for y in s.results:
                 self._alias(y, s.operands[0], (0, row_major(self.types[y])))
-        elif s.node.op.kernel in kept.ATTENDS:
+        elif s.node.op.kernel in ATTENDS:
             self._add_attention(s)
         elif s.node.op.call == "kernel":
             self._add_written(s)
@@ -324,7 +299,7 @@ class GpuLowering(Views):
 
     def _add_attention(self, s: HostCall) -> None:
         """An attention, or its derivative, which reads what the attention says of its rows."""
-        p = kept.problem(s, self.types, {n: x.columns for n, x in self.laid.items()})
+        p = problem(s, self.types, {n: x.columns for n, x in self.laid.items()})
         ins, outs = (
             tuple(self.laid[n].base if n in self.laid else n for n in names)
             for names in (s.operands, s.results)
@@ -439,5 +414,10 @@ class GpuLowering(Views):
         read = Read(t.dtype.real, x, tuple(index))
         stage = Stage(y, axes, (), None, read, s.node.location)
         copy = Kernel(f"copy_{y}", max(len(axes) - 1, 0), (stage,), (y,))
-        types = {n: as_pairs(self.types[n]) for n in (x, y)}
+        types = {n: _as_pairs(self.types[n]) for n in (x, y)}
         self._add_kernels(copy, types)
+
+
+def _as_pairs(t: TensorType) -> TensorType:
+    """A tensor of complex numbers as one of real numbers."""
+    return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tessera.compile.executable import PassResult, last_of
 from tessera.compile.gpu import libraries
 from tessera.compile.gpu.compilation import GpuCompilation
-from tessera.compile.gpu.context import Device, context_of
+from tessera.compile.gpu.context import context_of
 from tessera.compile.gpu.executable import GpuExecutable
 from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.planned import PlannedProgram
@@ -22,7 +22,9 @@ from tessera.core.kernels import Kernels
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.ir import HostCall
+from tessera.ir.target.triton.triton_source import Device
 from tessera.runtime.cuda.device import gpu
+from tessera.transform.decompose import decompose_on_gpu
 
 if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
     from tessera.compile.gpu.lowering import LoweredProgram
@@ -31,7 +33,6 @@ if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
 T = TypeVar("T")
 _symbolic_schedule = Deferred("tessera.compile.gpu.lowering:symbolic_schedule")
 _lower_at = Deferred("tessera.compile.gpu.lowering:lower_at")
-_decompose_rest = Deferred("tessera.compile.gpu.kept:decompose_rest")
 _WIDE = re.compile(r"gfx[89]")  # whose waves have 64 threads; newer ones have 32
 
 
@@ -68,7 +69,7 @@ class OfflineProgram(PlannedProgram):
         decide.
         """
         if is_undecided(s.node):
-            parts: Sequence[Graph] = (_decompose_rest(alone_at(s, types, sizes)),)
+            parts: Sequence[Graph] = (decompose_on_gpu(alone_at(s, types, sizes)),)
         elif s.node.op.control:
             parts = s.node.regions
         else:

@@ -15,7 +15,6 @@ import numpy as np
 from tessera.compile.driver import Driver
 from tessera.compile.gpu import offload
 from tessera.compile.gpu.image import GpuCall, GpuImage, array_of
-from tessera.compile.gpu.launch_order import Place, Touched
 from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
 from tessera.core.types import TensorType
@@ -24,6 +23,8 @@ from tessera.ir.schedule.memory import StepAccess, numbered, plan_memory, size_o
 from tessera.runtime.cuda.launch import FixedValue, Pointer, i32
 from tessera.runtime.cuda.tma import TmaDescriptor
 from tessera.runtime.gpu.bound_program import Cells, Spot
+from tessera.runtime.gpu.host_copies import Get, Put
+from tessera.runtime.gpu.launch_order import Place, Touched
 from tessera.runtime.triton_builder import BuiltCode
 
 if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
@@ -62,7 +63,7 @@ class PlannedProgram(Slots):
         steps = [self._hosted(a, s) if isinstance(s, HostCall) else (a, s) for a, s in image.steps]
         steps = offload.beside(steps, self.types, self._root)
         for i, (_, c) in enumerate(steps):
-            if isinstance(c, offload.Put | offload.Get):
+            if isinstance(c, Put | Get):
                 self.moves[c.engine, c.value] = i
         cells = (*self.inputs, *self.tables)
         self.plan = plan_memory(

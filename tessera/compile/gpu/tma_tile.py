@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.ir.target.gluon.flash_forward_emit import SWIZZLE
-from tessera.ir.target.gluon.flash_forward_match import TmaBox
+from tessera.ir.tile.gpu.flash_forward_match import TmaBox
 from tessera.runtime.cuda.launch import FixedValue, Parameter, TensorMap, i32, i64
 from tessera.runtime.cuda.tma import TmaDescriptor
 

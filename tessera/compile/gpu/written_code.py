@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from tessera.compile.gpu.offline import target_named
-from tessera.compile.gpu.triton_sources import source_of, written_threads
 from tessera.core.dims import Dim, substitute
 from tessera.core.errors import OperandError
 from tessera.ir.target.triton.emit import emit, scratch_bytes
-from tessera.ir.tile.gpu.written import written
+from tessera.ir.target.triton.triton_source import source_of
+from tessera.ir.tile.gpu.written import written, written_threads
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
 from tessera.runtime.triton_builder import assembly, version

@@ -270,6 +270,8 @@ def _conv_input(w: OnnxWriter, n: Node, ct: str, k: str) -> Any:
         extra.append(size - made)
     if any(e < 0 or e >= s for e, s in zip(extra, p["stride"], strict=True)):
         return None
+    if any(min(pair) < 0 for pair in p["padding"]):
+        return None
     kernel = list(n.operands[1].shape[2:])
     return w.emit(
         "ConvTranspose", ct, k, group=p["groups"], kernel_shape=kernel, output_padding=extra, **_window(p)

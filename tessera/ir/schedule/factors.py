@@ -69,3 +69,8 @@ def is_better_turned(s: Stage) -> bool:
         return False
     left, _ = factors(s)
     return _PACKED < n.size <= _NARROW and m.size >= 4 * n.size and lies_along(left, m)
+
+
+def bare(t: Term) -> Term:
+    """A factor before it is widened: matrix units multiply narrow numbers as they are."""
+    return t.operand if isinstance(t, Cast) and t.operand.dtype.kind == t.dtype.kind else t

@@ -13,18 +13,17 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.compile.code import Code
-from tessera.compile.gpu import lowering
 from tessera.compile.gpu.bind import Bound, function_of
 from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.lowering import call_of
-from tessera.compile.gpu.passes import dependent_launch as pass_early
-from tessera.compile.gpu.passes.dependent_launch import early
 from tessera.core.dtype import bf16, f32
+from tessera.ir.schedule import thin_products
+from tessera.ir.target.code import Code
 from tessera.ir.target.gluon import flash_forward_emit as gluon
-from tessera.ir.target.gluon.gemv_match import stream
+from tessera.ir.target.triton import dependent_launch as pass_early
+from tessera.ir.target.triton.dependent_launch import early
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu import thin
+from tessera.ir.tile.gpu.gemv_match import stream
 from tessera.ir.tile.launch import Launch, Threads
 from tessera.runtime.cuda.device import gpu
 from tessera.runtime.cuda.module import DriverModule
@@ -74,7 +73,7 @@ def test_a_graph_of_early_launches_is_the_program(
     begins late.
     """
     if some:
-        monkeypatch.setattr(lowering, "early", every_other(lowering.early))
+        monkeypatch.setattr(pass_early, "early", every_other(pass_early.early))
 
     def f(x: Any, y: Any) -> Any:
         for _ in range(4):
@@ -127,8 +126,8 @@ MATRICES: dict[str, tuple[Callable[..., Any], tuple[str, ...], bool]] = {
 def test_a_stream_fetches_ahead_what_nothing_writes(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thin, "_SHORTEST", DEPTH)
-    monkeypatch.setattr(thin, "_FEWEST", ROWS)
+    monkeypatch.setattr(thin_products, "_SHORTEST", DEPTH)
+    monkeypatch.setattr(thin_products, "_FEWEST", ROWS)
     f, donate, ahead = MATRICES[name]
     with fake_gpu():
         w, x = normal(2 * ROWS, DEPTH).astype(bf16.np), normal(DEPTH).astype(bf16.np)

@@ -14,11 +14,12 @@ import tessera as ts
 from tessera import op
 from tessera.compile.gpu.tma_tile import parameters
 from tessera.core.dtype import bf16, f16, f32
-from tessera.ir.target.gluon.flash_backward_match import NAMES, double
+from tessera.ir.schedule.device_steps import Columns
 from tessera.ir.target.gluon.flash_forward_emit import box_type, emit, instances
-from tessera.ir.target.gluon.flash_forward_match import pipeline
-from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, Columns
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem
 from tessera.ir.tile.gpu.attention_backward import Delta, KeysBackward, QueriesBackward
+from tessera.ir.tile.gpu.flash_backward_match import NAMES, double
+from tessera.ir.tile.gpu.flash_forward_match import pipeline
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads

@@ -15,11 +15,13 @@ import tessera as ts
 from tessera import op
 from tessera.compile.gpu.context import roles_on
 from tessera.compile.gpu.tma_tile import parameters
-from tessera.compile.gpu.triton_sources import blocks_of, source_of
 from tessera.core.dtype import bf16, f16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.gluon.flash_forward_emit import box_type, emit
-from tessera.ir.target.gluon.flash_forward_match import (
+from tessera.ir.target.gluon.writer import RoleWriter
+from tessera.ir.target.triton.triton_source import blocks_of, source_of
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, forward_block
+from tessera.ir.tile.gpu.flash_forward_match import (
     GROUPS,
     NAMES,
     ROWS,
@@ -27,8 +29,6 @@ from tessera.ir.target.gluon.flash_forward_match import (
     pipeline,
     shared_out,
 )
-from tessera.ir.target.gluon.writer import RoleWriter
-from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, forward_block
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Launch, Threads
 from tests.support.fakes.gpu_fake import BUILT, fake_gpu, set_roles

@@ -15,9 +15,9 @@ from tessera.core.dims import symbol
 from tessera.core.dtype import bf16, f32
 from tessera.core.types import TensorType
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.target.triton.memory import fetched
 from tessera.ir.target.triton.values import _has_units
 from tessera.ir.target.triton.writer import plain_name
+from tessera.ir.tile.gpu.tma_loads import fetched
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Threads
 

@@ -11,9 +11,10 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import bf16, f16, f32
+from tessera.ir.schedule import thin_products
 from tessera.ir.target.gluon.flash_forward_emit import emit
-from tessera.ir.target.gluon.gemv_match import stream
 from tessera.ir.tile.gpu import thin
+from tessera.ir.tile.gpu.gemv_match import stream
 from tessera.ir.tile.launch import Threads
 from tests.support.cases.random_graphs import same_bits
 from tests.support.fakes.gpu_fake import fake_gpu, set_roles
@@ -25,8 +26,8 @@ DEPTH, ROWS = 512, 64
 @pytest.fixture(autouse=True)
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A GPU on which short vectors and few rows are worth it, so that the interpreter is soon done."""
-    monkeypatch.setattr(thin, "_SHORTEST", DEPTH)
-    monkeypatch.setattr(thin, "_FEWEST", ROWS)
+    monkeypatch.setattr(thin_products, "_SHORTEST", DEPTH)
+    monkeypatch.setattr(thin_products, "_FEWEST", ROWS)
     monkeypatch.setattr(thin, "_MOST", 3)  # instances of which the first has two blocks
     with fake_gpu():
         yield
@@ -92,7 +93,7 @@ MANY = 320  # five blocks of 64, or two and a half of two parts
 
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thin, "_MANY", 4)
+    monkeypatch.setattr(thin_products, "_MANY", 4)
 
 
 def silu_gate(z: Any) -> Any:

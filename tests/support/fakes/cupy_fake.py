@@ -18,8 +18,8 @@ import pytest
 import scipy.fft
 import scipy.linalg
 
-from tessera.compile.gpu import libraries
 from tessera.runtime.cuda.memory import empty
+from tessera.runtime.gpu import cupy_library
 
 LOG: list[
     tuple[str, int]
@@ -203,10 +203,10 @@ def fake_cupy() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, m in modules().items():
             patch.setitem(sys.modules, name, m)
-        libraries.cupy.cache_clear()
+        cupy_library.cupy.cache_clear()
         LOG.clear()
         BROKEN.clear()
         try:
             yield
         finally:
-            libraries.cupy.cache_clear()
+            cupy_library.cupy.cache_clear()

@@ -16,8 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tessera.compile.gpu.triton_sources import blocks_of
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of, emit
+from tessera.ir.target.triton.triton_source import blocks_of
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Launch, Threads

@@ -22,12 +22,13 @@ from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.lowering import GpuLowering
 from tessera.compile.gpu.planned import PlannedProgram
 from tessera.core.types import TensorType
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.verify import verify
 from tessera.lang import device as lang_device
 from tessera.runtime.cuda import driver
-from tessera.runtime.triton_builder import BuiltCode, TritonSource
+from tessera.runtime.triton_builder import BuiltCode
 from tests.support.fakes.cuda_fake import FakeCuda
 from tests.support.fakes.hip_fake import FakeHip
 

@@ -1,8 +1,4 @@
-"""Passes over Schedule IR, those of the CPU and those of all targets.
-
-compile/pipeline.py says which run when.  Passes that need what the Tile level knows of a GPU are in
-compile/gpu/passes.
-"""
+"""Passes over Schedule IR, for the CPU and for GPUs; compile/pipeline.py says which run when."""
 
 from __future__ import annotations
 

@@ -7,10 +7,20 @@ that; a GPU has many blocks of threads, and a compiler that takes long over long
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from tessera.ir.schedule.ir import Kernel, Stage, reads
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import SplitStep
+from tessera.ir.schedule.ir import Group, Kernel, Stage, reads
 
 _MANY = 8  # stages
+
+
+def split_kernels(p: DeviceProgram) -> DeviceProgram:
+    """The program in which groups, and kernels whose parts need nothing of each other, are several
+    launches.
+    """
+    return p.with_steps([_split(s) for s in p.steps])
 
 
 def split_kernel(k: Kernel) -> list[Kernel]:
@@ -28,6 +38,13 @@ def split_kernel(k: Kernel) -> list[Kernel]:
     for i, group in enumerate(_groups(columns)):
         parts.append(_part(k, group, [s.name for s in group if s.name in k.outputs], i + 1))
     return parts
+
+
+def _split(s: Any) -> Any:
+    if isinstance(s, Group):
+        return SplitStep(s, s.kernels)
+    parts = split_kernel(s) if isinstance(s, Kernel) else ()
+    return SplitStep(s, tuple(parts)) if len(parts) > 1 else s
 
 
 def _part(k: Kernel, stages: list[Stage], outputs: list[str], number: int) -> Kernel:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.ir.target.gluon.flash_backward_match import NAMES, BackwardLoop, Double
-from tessera.ir.target.gluon.flash_forward_match import ROWS, memory_of
 from tessera.ir.target.gluon.text import (
     DOUBLE,
     DOUBLE_CONSUMER,
@@ -26,6 +24,8 @@ from tessera.ir.target.gluon.text import (
 from tessera.ir.target.gluon.writer import RoleWriter, block, roles_of
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.writer import plain_name
+from tessera.ir.tile.gpu.flash_backward_match import NAMES, BackwardLoop, Double
+from tessera.ir.tile.gpu.flash_forward_match import ROWS, memory_of
 from tessera.ir.tile.ir import Operation, Tile
 from tessera.ir.tile.launch import Threads
 

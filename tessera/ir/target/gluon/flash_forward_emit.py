@@ -12,8 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.ir.target.gluon.flash_backward_emit import DoubleWriter
-from tessera.ir.target.gluon.flash_backward_match import double
-from tessera.ir.target.gluon.flash_forward_match import (
+from tessera.ir.target.gluon.gemv_emit import StreamWriter
+from tessera.ir.target.gluon.text import CONSUMER, HEAD, KERNEL, PRODUCER, STEP
+from tessera.ir.target.gluon.writer import RoleWriter, block, roles_of
+from tessera.ir.target.triton.types import VALUES, pointer
+from tessera.ir.target.triton.writer import as_tuple, plain_name
+from tessera.ir.tile.gpu.flash_backward_match import double
+from tessera.ir.tile.gpu.flash_forward_match import (
     DEPTH,
     NAMES,
     ROWS,
@@ -24,12 +29,7 @@ from tessera.ir.target.gluon.flash_forward_match import (
     memory_of,
     pipeline,
 )
-from tessera.ir.target.gluon.gemv_emit import StreamWriter
-from tessera.ir.target.gluon.gemv_match import stream
-from tessera.ir.target.gluon.text import CONSUMER, HEAD, KERNEL, PRODUCER, STEP
-from tessera.ir.target.gluon.writer import RoleWriter, block, roles_of
-from tessera.ir.target.triton.types import VALUES, pointer
-from tessera.ir.target.triton.writer import as_tuple, plain_name
+from tessera.ir.tile.gpu.gemv_match import stream
 from tessera.ir.tile.ir import Kernel, Memory, Operation, Tile
 from tessera.ir.tile.launch import Threads
 

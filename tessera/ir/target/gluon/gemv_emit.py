@@ -11,13 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.core.dims import Size, product
-from tessera.ir.target.gluon.gemv_match import GemvParts
 from tessera.ir.target.gluon.text import FETCH, HEAD, NARROW, STREAM, WIDE
 from tessera.ir.target.triton import waits
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple, plain_name
-from tessera.ir.tile.gpu import thin
+from tessera.ir.tile.gpu.gemv_match import GemvParts
 from tessera.ir.tile.ir import Memory, Operation, Tile
 from tessera.ir.tile.launch import Threads
 
@@ -36,7 +35,7 @@ class StreamWriter(ValueWriter):
     def text(self) -> str:
         box, stages = self.s.matrix, self.style.stages or 4
         ((number, _),) = self.k.grid
-        kind, form = VALUES[box.memory.type.dtype.name], WIDE if box.rows == thin.WIDE else NARROW
+        kind, form = VALUES[box.memory.type.dtype.name], WIDE if self.s.is_wide else NARROW
         self.layout = "flat"
         self._all(self.s.before)
         before, self.lines, prelude = self.lines, [], [*self.prelude]

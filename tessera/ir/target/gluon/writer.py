@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tessera.core.dims import Size
-from tessera.ir.target.gluon.flash_forward_match import memory_of
 from tessera.ir.target.triton.types import VALUES
 from tessera.ir.target.triton.values import HELPERS, NEEDS, ValueWriter
 from tessera.ir.target.triton.writer import as_tuple
+from tessera.ir.tile.gpu.flash_forward_match import memory_of
 from tessera.ir.tile.ir import Memory, Operation, Tile
 
 REGISTERS = {2: 240, 3: 160}  # of a thread, by groups that share a multiprocessor

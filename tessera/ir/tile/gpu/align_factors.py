@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tessera.core.dtype import bool_, i64
 from tessera.core.types import TensorType
-from tessera.ir.schedule.factors import factors, is_plain, read_of
+from tessera.ir.schedule.factors import bare, factors, is_plain, read_of
 from tessera.ir.schedule.ir import (
     Apply,
     Axis,
@@ -26,7 +26,7 @@ from tessera.ir.schedule.ir import (
     Term,
     with_reads,
 )
-from tessera.ir.tile.gpu.contraction import bare, shape_of
+from tessera.ir.tile.gpu.contraction import shape_of
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.launch import Launch
 

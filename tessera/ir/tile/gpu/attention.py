@@ -24,52 +24,14 @@ from typing import Any
 from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import DType, f32
 from tessera.core.types import TensorType
+from tessera.ir.schedule.device_steps import Columns
+from tessera.ir.schedule.gpu_blocks import padded, pieces, width
 from tessera.ir.tile.ir import Builder, Kernel, Loop, Memory, Tile
 from tessera.ir.tile.launch import Threads
 
 KEYS = 128  # in a step of the forward pass, for heads of up to 128 numbers
-LARGEST = 512  # numbers of a head that has kernels
-_NARROWEST = 16  # columns of a tile that matrix units take
 _PARTS = 32  # that keys are cut into, at most
 LOG2E = 1.4426950408889634  # log2(e): exp(x) is exp2(x log2(e))
-
-
-def padded(n: int) -> int:
-    """The columns of one tile that holds n."""
-    return max(_NARROWEST, 1 << (n - 1).bit_length())
-
-
-def pieces(size: int) -> tuple[tuple[int, int], ...]:
-    """Where the tiles of a head begin, and how wide they are: one, or two where these are narrower by a
-    tenth.
-    """
-    whole = padded(size)
-    first = whole // 2
-    rest = padded(max(size - first, 1))
-    if first >= _NARROWEST and 10 * (first + rest) <= 9 * whole:
-        return (0, first), (first, rest)
-    return ((0, whole),)
-
-
-def width(size: int) -> int:
-    """Columns of all tiles of a head."""
-    return sum(n for _, n in pieces(size))
-
-
-@dataclass(frozen=True)
-class Columns:
-    """A tensor of heads as columns of a matrix for each batch."""
-
-    pitch: int  # columns of the matrix
-    first: int  # where head 0 begins
-    step: int  # from head to head
-    plus_zero: bool = False  # whether 0 is added to what is written: there is no -0 then
-
-    def fits(self, size: int) -> bool:
-        """Whether tiles of heads of a size find their columns: they fill them, or heads lie at multiples
-        of it.
-        """
-        return width(size) == size or not any(n % size for n in (self.pitch, self.first, self.step))
 
 
 @dataclass(frozen=True)

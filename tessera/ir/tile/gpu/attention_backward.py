@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from tessera.core.dims import Size, larger, smaller
 from tessera.core.dtype import f32
-from tessera.ir.tile.gpu.attention import LOG2E, AttentionKernel, AttentionProblem, width
+from tessera.ir.schedule.gpu_blocks import width
+from tessera.ir.tile.gpu.attention import LOG2E, AttentionKernel, AttentionProblem
 from tessera.ir.tile.ir import Kernel, Loop, Tile
 from tessera.ir.tile.launch import Threads
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from tessera.core.dims import Size, smaller
 from tessera.core.dtype import f32
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import padded
 from tessera.ir.tile.gpu.attention import (
     AttentionForward,
     AttentionKernel,
@@ -23,7 +24,6 @@ from tessera.ir.tile.gpu.attention import (
     QuerySums,
     forward_block,
     joined,
-    padded,
 )
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from tessera.core.dims import Size
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.gpu_blocks import LONG
 from tessera.ir.schedule.passes.specialize import specialize_kernel
 from tessera.ir.tile.gpu.contraction import Contraction
 from tessera.ir.tile.gpu.contraction import default_block as block_of_product
 from tessera.ir.tile.gpu.rows import Rows
 from tessera.ir.tile.gpu.rows import default_block as block_of_rows
-from tessera.ir.tile.gpu.split_k import LONG
 from tessera.ir.tile.gpu.split_reduction import spread_rows
 from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.unit import Unit

@@ -8,7 +8,7 @@ from math import prod
 from tessera.core.dims import Size
 from tessera.core.dtype import DType, i64
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.blocks import power
+from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Images, ImplicitProduct, Three
 from tessera.ir.tile.ir import Builder, Kernel, Tile

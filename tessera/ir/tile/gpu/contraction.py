@@ -19,9 +19,9 @@ from tessera.core.dims import Size, larger, product, smaller, substitute, symbol
 from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import axes_of, factors, is_plain, lies_along, read_of
-from tessera.ir.schedule.ir import Cast, Read, Term, reads
-from tessera.ir.tile.gpu.blocks import ProductBlock
+from tessera.ir.schedule.factors import axes_of, bare, factors, is_plain, lies_along, read_of
+from tessera.ir.schedule.gpu_blocks import SHARED, ProductBlock
+from tessera.ir.schedule.ir import Read, Term, reads
 from tessera.ir.tile.gpu.product_blocks import ProductShape, product_block
 from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
@@ -185,9 +185,6 @@ class Contraction:
                 where.store(self.out[s.name], [a.variable for a in s.axes], value)
 
 
-SHARED = ProductBlock(128, 256, 64)  # of products that run in one launch
-
-
 def side_by_side(
     kernels: Sequence[schedule.Kernel], types: Sequence[Mapping[str, TensorType]]
 ) -> tuple[Kernel, Threads]:
@@ -201,11 +198,6 @@ def side_by_side(
         first += p.blocks
     b.parameters.sort(key=lambda m: m.writable)
     return b.finish(), Threads(8, 3, descriptors=True)
-
-
-def bare(t: Term) -> Term:
-    """A factor before it is widened: matrix units multiply narrow numbers as they are."""
-    return t.operand if isinstance(t, Cast) and t.operand.dtype.kind == t.dtype.kind else t
 
 
 def wanted_block(tile: tuple[int, int, int]) -> tuple[int, int, int]:

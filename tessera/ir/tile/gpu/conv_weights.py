@@ -19,9 +19,9 @@ from tessera.core.convolutions import has_vectors
 from tessera.core.dims import Size, smaller
 from tessera.core.dtype import i64
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS, power
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu import conv_plan
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
 from tessera.ir.tile.gpu.channels_last import ChannelsLast
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Images, ImplicitProduct, Three, depth_of, three

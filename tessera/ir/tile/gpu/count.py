@@ -16,8 +16,8 @@ from math import prod
 from tessera.core.dims import Size, smaller
 from tessera.core.dtype import DType, f16, f32, i32, i64
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.blocks import power
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 

@@ -18,7 +18,7 @@ from typing import Any
 from tessera.core.dims import Size, smaller
 from tessera.core.dtype import DType
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
+from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS, power
 from tessera.ir.tile.gpu.channels_last import places_of
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Three, three

@@ -18,8 +18,8 @@ from math import prod
 from tessera.core.dims import Size, larger, smaller, symbols
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
+from tessera.ir.schedule.gpu_blocks import RowsBlock
 from tessera.ir.schedule.ir import Axis, Stage, Term
-from tessera.ir.tile.gpu.blocks import RowsBlock
 from tessera.ir.tile.gpu.rows import Rows, default_block
 from tessera.ir.tile.gpu.terms import AxisLine
 from tessera.ir.tile.ir import Kernel

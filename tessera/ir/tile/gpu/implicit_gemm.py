@@ -14,7 +14,7 @@ from math import prod
 
 from tessera.core.dims import Size
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
+from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS, power
 from tessera.ir.tile.gpu.channels_last import places_of
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import ImplicitProduct

@@ -9,7 +9,7 @@ from math import prod
 
 from tessera.core.dtype import DType
 from tessera.core.types import TensorType
-from tessera.ir.tile.gpu.blocks import power
+from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Three
 from tessera.ir.tile.ir import Builder, Kernel

@@ -19,8 +19,8 @@ from typing import Any
 from tessera.core.dims import Size
 from tessera.core.dtype import DType, i64
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.blocks import power
 from tessera.ir.tile.gpu.channels_last import places_of
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Three, three

@@ -11,13 +11,13 @@ from math import prod
 
 from tessera.core.processor import SETS, Processor, assume
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import power, warps_for
 from tessera.ir.schedule.ir import (
     Primitive,
 )
 from tessera.ir.tile.cpu.movement import lower_prefetch
 from tessera.ir.tile.cpu.primitives import lower_primitive
 from tessera.ir.tile.cpu.scatter import WITH_COPY
-from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
 from tessera.ir.tile.gpu.count import count_places
 from tessera.ir.tile.gpu.fft import TRANSFORMS

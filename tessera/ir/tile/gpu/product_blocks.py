@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.ir.tile.gpu.blocks import ENOUGH, MULTIPROCESSORS, ProductBlock, power
+from tessera.ir.schedule.gpu_blocks import ENOUGH, MULTIPROCESSORS, ProductBlock, power
 
 _RATE = 2048  # products of 16 bits that a multiprocessor of Hopper adds in a cycle
 _FEED = 48  # bytes of factors that it gets in a cycle, when all of them ask

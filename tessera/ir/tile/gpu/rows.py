@@ -16,11 +16,9 @@ from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Dim, Size, symbols
 from tessera.core.evaluate import identity
 from tessera.core.types import TensorType
+from tessera.ir.schedule import gpu_blocks as blocks
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.ir import Stage
-from tessera.ir.schedule.sweeps import has_columns_alone, passes
-from tessera.ir.tile.gpu import blocks
-from tessera.ir.tile.gpu.blocks import (
+from tessera.ir.schedule.gpu_blocks import (
     LONGEST,
     PIECE,
     RowsBlock,
@@ -29,6 +27,8 @@ from tessera.ir.tile.gpu.blocks import (
     rows_block,
     warps_for,
 )
+from tessera.ir.schedule.ir import Stage
+from tessera.ir.schedule.sweeps import has_columns_alone, passes
 from tessera.ir.tile.gpu.folds import neutral, tree
 from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile

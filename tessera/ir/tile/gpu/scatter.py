@@ -28,8 +28,8 @@ from tessera.core.dtype import DType, bool_, i32, i64
 from tessera.core.scalar import Number
 from tessera.core.scatters import JOINS, WIDE
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.blocks import power
 from tessera.ir.tile.gpu.folds import neutral, tree
 from tessera.ir.tile.gpu.sort import LONGEST, Sort
 from tessera.ir.tile.ir import Builder, Kernel, Tile

@@ -22,8 +22,8 @@ from math import prod
 from tessera.core.dims import Size
 from tessera.core.dtype import bool_, i8, i16, i32, i64
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import power, warps_for
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 

@@ -16,13 +16,12 @@ from collections.abc import Mapping
 from tessera.core.dims import Size, larger, smaller
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, ProductBlock
+from tessera.ir.schedule.gpu_blocks import LONG, MULTIPROCESSORS, ProductBlock
 from tessera.ir.tile.gpu.contraction import Contraction, shape_of
 from tessera.ir.tile.gpu.product_blocks import ProductShape, product_block
 from tessera.ir.tile.ir import Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
-LONG = 32768  # terms: shorter sums, as those of every layer of a network, are one chain
 LEAF = 8192  # terms of a leaf (decision 070): part of the bits, so it never changes
 _PARTS = "_parts"
 _WHOLE = ProductBlock(128, 128, 64, 8, 0, 8, 3)  # whose sums have room in registers beside a leaf

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from tessera.core.dims import Size
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import ENOUGH, LONGEST, RowsBlock, power
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage
 from tessera.ir.schedule.sweeps import by_pass, folds_chains, has_columns_alone
-from tessera.ir.tile.gpu.blocks import ENOUGH, LONGEST, RowsBlock, power
 from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.types import TensorType
+from tessera.ir.schedule.gpu_blocks import power, warps_for
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.blocks import power, warps_for
 from tessera.ir.tile.gpu.sort import Sort, Words, is_sortable, sort
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch, Threads

@@ -16,33 +16,15 @@ from math import prod
 from tessera.core.dims import Size, symbol, symbols
 from tessera.core.dtype import i64
 from tessera.core.types import TensorType
+from tessera.ir.schedule.device_steps import Update
+from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS, power
 from tessera.ir.schedule.index import narrow, rejoined
-from tessera.ir.schedule.ir import Read, Stage, Term, reads, with_reads
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS, power
+from tessera.ir.schedule.ir import Read, Term, reads, with_reads
 from tessera.ir.tile.gpu.terms import AxisLine, Terms
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _FEWEST, _MOST = 128, 1024  # elements of a block
 _E = "_e"  # the number of an element of a part
-
-
-@dataclass(frozen=True)
-class Update:
-    """A tensor, the numbers where a part of it starts, and what the part becomes: a stage on its axes."""
-
-    whole: str
-    starts: tuple[str | None, ...]  # None along axes that the part covers whole
-    part: Stage
-
-    @property
-    def sources(self) -> list[str]:
-        """The tensors that the part is computed from."""
-        return list(dict.fromkeys(r.source for r in reads(self.part.term)))
-
-    @property
-    def count(self) -> int:
-        """How many elements are replaced."""
-        return prod(int(a.size) for a in self.part.axes)
 
 
 @dataclass(frozen=True)

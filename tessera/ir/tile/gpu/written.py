@@ -9,13 +9,20 @@ units round sums is theirs, as in all products of narrow floats.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from tessera.core.dims import product
 from tessera.core.dtype import DType, bf16, f16, f32
+from tessera.core.errors import ScheduleError
 from tessera.core.types import TensorType
+from tessera.ir.tile.gpu.tma_loads import fetched
 from tessera.ir.tile.ir import Block, Kernel, Operation, Tile, walk
+from tessera.ir.tile.launch import Threads, threads_said
 
 _FLOATS = (bf16, f16)
+WRITTEN_STAGES = 2  # of kernels that people write, where their schedules say nothing
+_LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
 Narrow = dict[Tile, Tile]  # what was cast, by what it was cast to
 
 
@@ -77,3 +84,26 @@ def _as(x: Tile, d: DType) -> Operation | None:
 
 def _with(op: Operation, operands: tuple[Tile, ...], block: Block | None) -> Operation:
     return Operation(op.name, operands, op.attributes, op.results, op.memory, block, op.location)
+
+
+def written_threads(k: Kernel, said: Sequence[int] | None) -> Threads:
+    """Launch options of a user's kernel; an option that would do nothing here is an error."""
+    threads = threads_said(said or (usual_warps(k), WRITTEN_STAGES))
+    if threads.descriptors and not fetched(k):
+        raise ScheduleError(
+            f"{k.name}: tma does nothing: no factor of a product is loaded as a box of a tensor of known "
+            f"columns "
+            "whose rows begin at multiples of 16 bytes; leave it out"
+        )
+    if threads.specialise and not threads.descriptors:
+        raise ScheduleError(
+            f"{k.name}: specialise does nothing without tma: warps that fetch have the copy engine fetch; "
+            f"add .tma()"
+        )
+    return threads
+
+
+def usual_warps(k: Kernel) -> int:
+    """Warps for a kernel whose schedule names none: more where tiles are large."""
+    tiles = (x.shape for op in walk(k.body) for x in op.results)
+    return 8 if max((product(shape) for shape in tiles), default=0) >= _LARGE else 4

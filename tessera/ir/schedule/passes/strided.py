@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from tessera.compile.gpu.device_program import DeviceProgram, Laid
-from tessera.compile.gpu.kept import ATTENDS
 from tessera.core.dims import Size, substitute
+from tessera.core.gpu_kernels import ATTENDS
 from tessera.core.types import TensorType
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import Columns, Laid
 from tessera.ir.schedule.ir import (
     Apply,
     Cast,
@@ -30,7 +31,6 @@ from tessera.ir.schedule.ir import (
     Term,
 )
 from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of, readings
-from tessera.ir.tile.gpu.attention import Columns
 
 
 def strided(p: Program) -> DeviceProgram:

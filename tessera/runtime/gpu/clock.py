@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tessera.compile.gpu.bind import Bound
 from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.memory import DeviceArray
 from tessera.runtime.cuda.module import DriverFunction
 from tessera.runtime.cuda.stream import DriverEvent
+from tessera.runtime.gpu.bound_program import BoundProgram
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Figures:
 class Timed:
     """A program on inputs that stay, under the clock of its device."""
 
-    def __init__(self, p: Bound, inputs: Sequence[DeviceArray]):
+    def __init__(self, p: BoundProgram[Any], inputs: Sequence[DeviceArray]):
         self._begin, self._end = DriverEvent(p.gpu, timing=True), DriverEvent(p.gpu, timing=True)
         self.run = p.repeated(inputs)
         launches = [x for s in p.segments if isinstance(s, Launcher) for x in s.launches]

@@ -11,11 +11,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tessera.compile.gpu.passes.fuse_prologue import inputs_read, outputs_made
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import inputs_read, outputs_made
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage, reads, with_reads
-from tessera.ir.tile.gpu.thin import WIDE, Thin, are_many, is_box
+from tessera.ir.schedule.thin_products import WIDE, Thin, are_many, is_box
 
 _PARTS = 2  # a gate and what it multiplies
+
+
+def fuse_gated_epilogue(p: DeviceProgram) -> DeviceProgram:
+    """The program in which such a product computes what reads its rows in pairs."""
+    return p.with_steps(paired(p.steps, p.outputs))
 
 
 def paired(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:

@@ -1,24 +1,14 @@
-"""Ops that a GPU has kernels for as they are, and the kernels of each."""
+"""Attention and its derivative as launches: which kernels, and whether groups of threads have roles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from tessera.core.convolutions import MOST_AXES
-from tessera.core.primitive import are_plain
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Node
+from tessera.ir.schedule.device_steps import Columns
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.target.gluon.flash_backward_match import double
-from tessera.ir.target.gluon.flash_forward_match import GROUPS, ROWS, pipeline
-from tessera.ir.tile.gpu.attention import (
-    LARGEST,
-    AttentionForward,
-    AttentionProblem,
-    Columns,
-    forward_block,
-)
+from tessera.ir.tile.gpu.attention import AttentionForward, AttentionProblem, forward_block
 from tessera.ir.tile.gpu.attention_backward import (
     Delta,
     KeysBackward,
@@ -35,53 +25,9 @@ from tessera.ir.tile.gpu.attention_decode import (
     part_block,
     part_types,
 )
+from tessera.ir.tile.gpu.flash_backward_match import double
+from tessera.ir.tile.gpu.flash_forward_match import GROUPS, ROWS, pipeline
 from tessera.ir.tile.launch import Launch, Threads
-from tessera.transform.decompose import decompose
-
-ATTENDS = ("attention", "attention_grad")  # kernels of attention
-UPDATE = "update"
-_PART = 4  # of a tensor, at most, that is replaced where it lies
-
-
-def is_kept(n: Node) -> bool:
-    """Whether a node stays whole: an attention on narrow floats with heads of a size that has kernels, a
-    pooling, or an update of a small part.
-    """
-    if n.op.kernel == UPDATE:
-        return _is_small(*n.types[:2])
-    if n.op.kernel == "pool":
-        return _is_pool(n)
-    if n.op.kernel not in ATTENDS:
-        return False
-    q, _, v = n.types[:3]
-    sizes = all(isinstance(s, int) and 0 < s <= LARGEST for s in (q.shape[-1], v.shape[-1]))
-    scale = n.params["scale"]
-    narrow = q.dtype.bits == 16 and (scale is None or scale > 0)
-    return narrow and sizes
-
-
-def _is_pool(n: Node) -> bool:
-    """Whether a pooling has kernels: floats of a machine, up to three axes, known windows, no negative
-    padding.
-    """
-    t, p = n.types[0], n.params
-    known = [*p["size"], *p["stride"], *p["dilation"], *(k for pair in p["padding"] for k in pair)]
-    plain = are_plain(n.types, p) and t.dtype.kind == "f" and t.rank - 2 <= MOST_AXES
-    whole = 0 not in (*t.shape, *n.results[0].shape)
-    return plain and whole and all(isinstance(k, int) and k >= 0 for k in known)
-
-
-def decompose_rest(g: Graph) -> Graph:
-    """g with every op that has a decomposition replaced by it, but for those that a GPU has kernels for."""
-    return decompose(g, is_kept)
-
-
-def _is_small(whole: TensorType, part: TensorType) -> bool:
-    """Whether a part is worth a kernel of its own, which leaves the rest of a tensor alone."""
-    if not (whole.static and part.static) or whole.dtype.kind == "c" or whole.dtype.bits < 8:
-        return False
-    n, m = (math.prod(int(k) for k in t.shape) for t in (whole, part))
-    return 0 < m * _PART <= n
 
 
 def problem(

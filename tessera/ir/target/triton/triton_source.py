@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tessera.core.dims import product, substitute
+from tessera.core.dims import substitute
 from tessera.core.errors import ScheduleError
-from tessera.core.types import TensorType
 from tessera.ir.target.gluon.flash_forward_emit import box_type, boxes_of, instances
-from tessera.ir.target.triton.memory import fetched
 from tessera.ir.target.triton.types import pointer
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
-from tessera.ir.tile.launch import Launch, Threads, threads_said
-from tessera.runtime.triton_builder import TritonSource
+from tessera.ir.tile.launch import Launch, Threads
 
-WRITTEN_STAGES = 2  # of kernels that people write, where their schedules say nothing
+Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
 _PLAIN_STAGES = 3  # Triton's default on NVIDIA
 _ROLES_FROM = 100  # compute capability, as sm_100
-_LARGE = 128 * 128  # elements of a tile that four warps would not have registers for
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A kernel to build: its module, and what it is built for."""
+
+    text: str
+    name: str
+    signature: tuple[tuple[str, str], ...]
+    aligned: tuple[int, ...]  # parameters that are addresses at multiples of 16 bytes
+    target: tuple[str, Any, int]  # backend, architecture, threads of a warp
+    warps: int = 4
+    stages: int = 3
+    registers: int | None = None  # of a thread, at most
+
+    def request(self) -> dict[str, Any]:
+        """What a worker is asked for."""
+        options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
+        if self.registers is not None and self.target[0] == "cuda":
+            options["maxnreg"] = self.registers
+        whole = asdict(self)
+        return {
+            "source": self.text, "name": self.name, "signature": dict(self.signature),
+            "aligned": self.aligned, "target": whole["target"], "options": options, "lines": False,
+        }  # fmt: skip
 
 
 def source_of(
@@ -41,23 +63,6 @@ def source_of(
     return TritonSource(text, name, tuple(given), aligned, arch, warps, stages, threads.registers)
 
 
-def written_threads(k: tile.Kernel, said: Sequence[int] | None) -> Threads:
-    """Launch options of a user's kernel; an option that would do nothing here is an error."""
-    threads = threads_said(said or (usual_warps(k), WRITTEN_STAGES))
-    if threads.descriptors and not fetched(k):
-        raise ScheduleError(
-            f"{k.name}: tma does nothing: no factor of a product is loaded as a box of a tensor of known "
-            f"columns "
-            "whose rows begin at multiples of 16 bytes; leave it out"
-        )
-    if threads.specialise and not threads.descriptors:
-        raise ScheduleError(
-            f"{k.name}: specialise does nothing without tma: warps that fetch have the copy engine fetch; "
-            f"add .tma()"
-        )
-    return threads
-
-
 def demand_roles(k: tile.Kernel, threads: Threads, arch: tuple[str, Any, int]) -> None:
     """Raise ScheduleError where Triton gives the warps of an architecture no roles."""
     if threads.specialise and not (arch[0] == "cuda" and int(arch[1]) >= _ROLES_FROM):
@@ -66,17 +71,6 @@ def demand_roles(k: tile.Kernel, threads: Threads, arch: tuple[str, Any, int]) -
             f"from "
             f"sm_{_ROLES_FROM} on; leave it out"
         )
-
-
-def usual_warps(k: tile.Kernel) -> int:
-    """Warps for a kernel whose schedule names none: more where tiles are large."""
-    tiles = (x.shape for op in tile.walk(k.body) for x in op.results)
-    return 8 if max((product(shape) for shape in tiles), default=0) >= _LARGE else 4
-
-
-def as_pairs(t: TensorType) -> TensorType:
-    """A tensor of complex numbers as one of real numbers."""
-    return TensorType(t.dtype.real, (*t.shape, 2)) if t.dtype.kind == "c" else t
 
 
 def blocks_of(launch: Launch, sizes: Mapping[str, int]) -> int:

@@ -18,12 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tessera.compile.gpu.triton_sources import blocks_of
-from tessera.ir.target.gluon.gemv_match import stream
+from tessera.ir.target.code import Code
+from tessera.ir.target.triton.triton_source import blocks_of
+from tessera.ir.tile.gpu.gemv_match import stream
 from tessera.ir.tile.ir import Kernel, walk
 from tessera.ir.tile.launch import Launch
 
 _MOST = 4 * 132  # blocks of a short launch: four for each multiprocessor of a Hopper device
+
+
+def dependent_launch(c: Code) -> Code:
+    """Let a short launch begin while the one before it ends."""
+    launch = early(c.launch, c.buffers, c.constant.__contains__)
+    return c if launch is c.launch else replace(c, launch=launch)
 
 
 def early(launch: Launch, buffers: Sequence[str], is_constant: Callable[[str], bool]) -> Launch:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tessera.core.dims import product, substitute, symbol, symbols
 from tessera.core.dtype import bf16, f16, f32
-from tessera.ir.target.gluon.flash_forward_match import (
+from tessera.ir.tile.gpu.flash_forward_match import (
     GROUPS,
     ROWS,
     TmaBox,

@@ -14,7 +14,8 @@ from typing import Any
 
 from tessera.core.dims import symbol
 from tessera.core.dtype import bf16, f16
-from tessera.ir.target.gluon.flash_forward_match import TmaBox, memory_of
+from tessera.ir.schedule.thin_products import WIDE
+from tessera.ir.tile.gpu.flash_forward_match import TmaBox, memory_of
 from tessera.ir.tile.ir import Kernel, Memory, Operation
 
 _VECTORS = frozenset(
@@ -51,6 +52,11 @@ class GemvParts:
         """What is fetched at once, for one part."""
         columns, depth = self.rows[0].attributes["extent"]
         return TmaBox(memory_of(self.rows[0]), int(columns), int(depth))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the matrix is the first factor, since it has many rows."""
+        return self.matrix.rows == WIDE
 
     @property
     def offsets(self) -> tuple[Any, ...]:

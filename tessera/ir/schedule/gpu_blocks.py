@@ -18,6 +18,7 @@ EACH = 32  # elements of a thread that has little to do with each
 EACH_LONG = 8
 MANY = 4  # tensors: a thread of a kernel with more has few elements of each
 MULTIPROCESSORS = 132  # of an H100 or H200 (SXM); a choice of blocks, never of bits
+_NARROWEST = 16  # columns of a tile that matrix units take
 ENOUGH = 264  # blocks that keep a GPU busy
 
 
@@ -28,6 +29,9 @@ class RowsBlock:
     rows: int
     columns: int
     steps: int = 64
+
+
+LONG = 32768  # terms: shorter sums, as those of every layer of a network, are one chain
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class ProductBlock:
     )
     warps: int = 0  # 0 where they follow from the block, as the stages
     stages: int = 0
+
+
+SHARED = ProductBlock(128, 256, 64)  # of products that run in one launch
 
 
 def power(n: Size) -> int:
@@ -84,3 +91,25 @@ def warps_for(elements: int, tensors: int = 0, each: int = EACH) -> int:
     if tensors > MANY:
         return max(min(elements // 128, 8), 1)
     return max(min(elements // (32 * each), 16), 1)
+
+
+def padded(n: int) -> int:
+    """The columns of one tile that holds n."""
+    return max(_NARROWEST, 1 << (n - 1).bit_length())
+
+
+def pieces(size: int) -> tuple[tuple[int, int], ...]:
+    """Where the tiles of a head begin, and how wide they are: one, or two where these are narrower by a
+    tenth.
+    """
+    whole = padded(size)
+    first = whole // 2
+    rest = padded(max(size - first, 1))
+    if first >= _NARROWEST and 10 * (first + rest) <= 9 * whole:
+        return (0, first), (first, rest)
+    return ((0, whole),)
+
+
+def width(size: int) -> int:
+    """Columns of all tiles of a head."""
+    return sum(n for _, n in pieces(size))

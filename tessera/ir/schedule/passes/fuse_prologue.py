@@ -11,14 +11,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import inputs_read
 from tessera.ir.schedule.factors import factors
 from tessera.ir.schedule.ir import Kernel, reads
-from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of
-from tessera.ir.tile.gpu.thin import Thin, is_thin, makes_vectors
+from tessera.ir.schedule.thin_products import Thin, is_thin, makes_vectors
 
 _MOST_KERNELS = 3  # that a product absorbs
 _MOST_TENSORS = 10  # that it then reads
 _NEAR = 24  # steps between a product and what it absorbs
+
+
+def fuse_prologue(p: DeviceProgram) -> DeviceProgram:
+    """The program in which a product with a vector computes the vector, too."""
+    return p.with_steps(absorbed(p.steps, p.outputs))
 
 
 def absorbed(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
@@ -64,21 +70,3 @@ def _joined(steps: Sequence[Any], taken: Sequence[int], i: int, outputs: Sequenc
     before = tuple(s for k in parts for s in k.stages)
     kept = tuple(n for k in (*parts, steps[i]) for n in k.outputs if n in used)
     return Thin(replace(steps[i], stages=(*before, *steps[i].stages), outputs=kept), len(before))
-
-
-def inputs_read(s: Any) -> frozenset[str]:
-    """What a step reads, one of those that run together too."""
-    if isinstance(s, Thin):
-        return frozenset(s.kernel.inputs())
-    if isinstance(s, tuple):
-        return frozenset(n for k in s for n in k.inputs())
-    return frozenset(inputs_of(s))
-
-
-def outputs_made(s: Any) -> tuple[str, ...]:
-    """What a step makes, one of those that run together too."""
-    if isinstance(s, Thin):
-        return s.kernel.outputs
-    if isinstance(s, tuple):
-        return tuple(n for k in s for n in k.outputs)
-    return tuple(outputs_of(s))

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tessera.compile.gpu.kept import UPDATE
-from tessera.compile.gpu.passes.fuse_prologue import inputs_read, outputs_made
+from tessera.core.gpu_kernels import UPDATE
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import Placed, Update, inputs_read, outputs_made
 from tessera.ir.schedule.index import narrow, rejoined
 from tessera.ir.schedule.ir import (
     Axis,
@@ -29,34 +30,10 @@ from tessera.ir.schedule.ir import (
     walk,
     with_reads,
 )
-from tessera.ir.tile.gpu.update import Update
 
 _SMALL = 1 << 16  # elements, which take the time of a launch
 _MOST_TERMS = 200  # that a part is computed by
 _MOST_TENSORS = 10  # that a launch reads
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Calls of updates that are one launch, and what each of them writes."""
-
-    calls: tuple[HostCall, ...]
-    updates: tuple[Update, ...]
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """The tensors that it reads."""
-        starts = frozenset(n for u in self.updates for n in u.starts if n is not None)
-        return self.sources | starts | {c.operands[0] for c in self.calls}
-
-    @property
-    def sources(self) -> frozenset[str]:
-        """The tensors that the parts are computed from."""
-        return frozenset(n for u in self.updates for n in u.sources)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return tuple(n for c in self.calls for n in c.results)
 
 
 @dataclass(frozen=True)
@@ -67,6 +44,15 @@ class Where:
     sizes: Mapping[str, int]
     outputs: Sequence[str]
     stay: frozenset[str]
+
+
+def update_in_place(
+    p: DeviceProgram, sizes: Mapping[str, int], donated: frozenset[int]
+) -> DeviceProgram:
+    """The program in which parts of tensors are computed where they are stored."""
+    types = {n: b.type for n, b in p.buffers.items()}
+    stay = frozenset(p.inputs) - {p.inputs[i] for i in donated}
+    return p.with_steps(placed(p.steps, Where(types, sizes, p.outputs, stay)))
 
 
 def placed(steps: Sequence[Any], where: Where) -> list[Any]:

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.schedule.factors import factors
+from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.factors import bare, factors
+from tessera.ir.schedule.gpu_blocks import LONG, MULTIPROCESSORS, SHARED
 from tessera.ir.schedule.ir import Kernel, Step
 from tessera.ir.schedule.passes.fuse_contractions import inputs_of
-from tessera.ir.tile.gpu.blocks import MULTIPROCESSORS
-from tessera.ir.tile.gpu.contraction import SHARED, bare
-from tessera.ir.tile.gpu.split_k import LONG
 
 _FEW = 2 * MULTIPROCESSORS  # blocks of a product that does not fill a GPU well
 _ENOUGH = 3 * MULTIPROCESSORS // 2  # blocks that do
+
+
+def group_gemms(p: DeviceProgram) -> DeviceProgram:
+    """The program in which products that fill a GPU badly run in one launch."""
+    return p.with_steps(together(p.steps))
 
 
 def together(steps: Sequence[Step]) -> list[Step | tuple[Kernel, ...]]:

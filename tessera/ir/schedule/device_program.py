@@ -9,35 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tessera.compile.gpu.passes.update_in_place import Placed
-from tessera.core.types import TensorType
-from tessera.ir.schedule.ir import Group, HostCall, Kernel, Program, Step
+from tessera.ir.schedule.device_steps import Laid, Placed, SplitStep
+from tessera.ir.schedule.ir import HostCall, Program, Step
+from tessera.ir.schedule.thin_products import Thin
 from tessera.ir.schedule.verify import Verifier
-from tessera.ir.tile.gpu.attention import Columns
-from tessera.ir.tile.gpu.thin import Thin
-
-
-@dataclass(frozen=True)
-class Laid:
-    """A tensor of heads as columns of another tensor."""
-
-    base: str
-    columns: Columns
-
-
-@dataclass(frozen=True)
-class SplitStep:
-    """A step, and the kernels that it is launched as, one after the other."""
-
-    step: Kernel | Group
-    kernels: tuple[Kernel, ...]
-
-    @property
-    def local(self) -> dict[str, TensorType]:
-        """What passes between the kernels and is no buffer of the program."""
-        if isinstance(self.step, Group):
-            return self.step.local
-        return {t.name: t.type for k in self.kernels for t in k.stages if t.name in k.outputs}
 
 
 @dataclass(frozen=True)

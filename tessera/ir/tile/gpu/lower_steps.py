@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tessera.compile.gpu import kept
-from tessera.compile.gpu.passes.update_in_place import Placed
-from tessera.compile.gpu.triton_sources import written_threads
+from tessera.ir.schedule.device_steps import Placed
 from tessera.ir.schedule.ir import HostCall, Kernel
+from tessera.ir.schedule.thin_products import Thin
+from tessera.ir.tile.gpu import attention_launches
 from tessera.ir.tile.gpu.attention import AttentionProblem
 from tessera.ir.tile.gpu.contraction import side_by_side
-from tessera.ir.tile.gpu.thin import Thin, ThinWriter
+from tessera.ir.tile.gpu.thin import ThinWriter
 from tessera.ir.tile.gpu.update import update
-from tessera.ir.tile.gpu.written import written
+from tessera.ir.tile.gpu.written import written, written_threads
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 from tessera.ir.tile.text import parse_kernel
 from tessera.ir.tile.unit import Unit
@@ -47,14 +47,20 @@ def lower_attention(u: Unit, roles: bool) -> Unit:
     if u.made is not None or not isinstance(s, Attention):
         return u
     if not s.delta:
-        launches, between = kept.forward(s.problem, s.operands, s.results[0], s.logs, roles)
+        launches, between = attention_launches.forward(
+            s.problem, s.operands, s.results[0], s.logs, roles
+        )
         return u.lowered(Expansion(tuple(launches), between), "attention")
     launches, between = [], {}
     if s.again:
         p = s.problem
         plain = replace(p, columns=tuple(c for c in p.columns if c[0] != "o"))
-        launches, between = kept.forward(plain, s.operands[:3], s.again, s.logs, roles)
-    launches += kept.backward(s.problem, s.operands, s.results, s.logs, s.delta, roles)
+        launches, between = attention_launches.forward(
+            plain, s.operands[:3], s.again, s.logs, roles
+        )
+    launches += attention_launches.backward(
+        s.problem, s.operands, s.results, s.logs, s.delta, roles
+    )
     return u.lowered(Expansion(tuple(launches), between), "attention")
 
 

@@ -3,9 +3,9 @@
     a = f(x); b = g(y); c = a + b    ->    c waits for a and b, which wait for nothing
 
 A launch waits for those before it that wrote what it touches, and for those that still read what it writes;
-of them only for the last ones, since these wait for the others.  Early ones (passes/dependent_launch.py)
-wait for the one before them as well: to follow one launch that ends costs them less than to run beside it
-and to be waited for by others.
+of them only for the last ones, since these wait for the others.  Dependent launches
+(ir/target/triton/dependent_launch.py) wait for the one before them as well: to follow one launch that ends
+costs them less than to run beside it and to be waited for by others.
 """
 
 from __future__ import annotations
