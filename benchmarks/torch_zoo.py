@@ -129,7 +129,8 @@ ZOO: dict[str, Callable[[], Made]] = {
     "resnet18": vision("resnet18"), "resnet50": vision("resnet50"),
     "convnext_tiny": vision("convnext_tiny"),
     "vit_b_16": vision("vit_b_16"), "efficientnet_b0": vision("efficientnet_b0"),
-    "unet_32": image(small.UNet, "x", width=32), "bert_base": text("bert", 12), "gpt2_small": text("gpt2", 12),
+    "unet_32": image(small.UNet, "x", width=32), "bert_base": text("bert", 12),
+    "gpt2_small": text("gpt2", 12),
     "llama_8": text("llama", 8), "t5_small": text("t5", 6), "whisper_tiny": text("whisper", 4),
 }  # fmt: skip
 # The same widths in fewer layers, where compiling all of them would take most of the time.
