@@ -7,7 +7,7 @@ import functools
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from tessera.inspect.profile_facts import roof_of
 from tessera.inspect.work import StepWork, work_of
 from tessera.lang.tensor import Tensor
 from tessera.runtime.cuda.memory import DeviceArray
+from tessera.tune.measure import Timed
 from tessera.tune.roofline import peaks_here
 
 VERSION = 1  # of the file of figures
@@ -86,27 +87,14 @@ def _measured(subject: Subject, budget: float) -> BenchTimes:
     start = time.perf_counter()
     _wait(call())
     first = time.perf_counter() - start
-    times = _samples(call, budget)
+    timed = Timed(call, _SAMPLE, _wait)
+    timed.sampled(budget)
+    times = timed.times
     quarter, middle, three = statistics.quantiles(times, n=4, method="inclusive")
     work, least = _work(subject)
     name = getattr(subject.function, "__name__", "function")
     return BenchTimes(name, middle, min(times), (three - quarter) / middle, len(times), first,
                     work.flops, work.bytes, least)  # fmt: skip
-
-
-def _samples(call: Callable[[], Any], budget: float) -> list[float]:
-    repeats, end, out = 1, time.perf_counter() + budget, list[float]()
-    while len(out) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            made = call()
-        _wait(made)
-        took = time.perf_counter() - start
-        if took < _SAMPLE / 2 and not out:  # too short to count
-            repeats *= 2
-            continue
-        out.append(took / repeats)
-    return out
 
 
 def _wait(made: Any) -> None:

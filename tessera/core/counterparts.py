@@ -22,6 +22,14 @@ _APPLY = "params, state = opt.update(grads, state, params), which gives the new 
 
 # Functions, classes and modules; a key with a module in front holds there alone.
 NAMES: dict[str, str] = {
+    # matrices know more than operators do
+    "an operator.eig": "op.eig(A.todense())",
+    "an operator.eigh": "op.eigh(A.todense())",
+    "an operator.eigvals": "op.eigvals(A.todense())",
+    "an operator.eigvalsh": "op.eigvalsh(A.todense())",
+    "an operator.svd": "op.svd(A.todense())",
+    "an operator.inv": "A.inverse()",
+    "an operator.det": "A.logdet() or op.det(A.todense())",
     # ufuncs and modules of NumPy whose names are ops here
     **{f"op.{n}.reduce": f"op.{fold}(x, axis)"
        for n, fold in (("add", "sum"), ("mul", "prod"), ("maximum", "max"), ("minimum", "min"),
@@ -187,6 +195,7 @@ NAMES: dict[str, str] = {
 
 # Methods and attributes of arrays.
 METHODS: dict[str, str] = {
+    "solve": "op.solve(a, b), or A.solve(b) of an operator such as op.kronecker(A, B)",
     "data": "x.numpy() to read the elements; to change them, write x = x - y: tensors are values",
     "values": "x.max(axis) alone, which gives the values; their places are op.argmax(x, axis)",
     "indices": "op.argmax(x, axis), or op.topk for both",
@@ -249,7 +258,8 @@ KEYWORDS: dict[str, str] = {
     "unbiased": "correction", "input": "x", "a": "x", "other": "y", "is_causal": "causal",
     "argnum": "argnums",
     "in_dims": "in_axes", "out_dims": "out_axes", "num_groups": "groups", "minval": "low", "maxval": "high",
-    "weight_decay": "decay", "betas": "b1", "learning_rate": "lr", "ord": "order", "name": "axis_name",
+    "weight_decay": "decay", "start_dim": "start", "end_dim": "stop", "betas": "b1", "learning_rate": "lr",
+    "ord": "order", "name": "axis_name",
     "kernel_size": "size", "num_workers": "workers", "batch_size": "batch", "num_warps": "warps",
     "num_stages": "stages",
     "donate_argnums": "donate", "donate_argnames": "donate", "maximum": "max", "minimum": "min",

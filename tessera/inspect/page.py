@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from tessera.algebra.laws.log import Rewrite
@@ -33,8 +30,8 @@ from tessera.inspect.page_gpu import (
     on_the_host,
 )
 from tessera.inspect.page_rewrites import rewrites_data
-from tessera.inspect.page_timeline import name_of, numbers_of, timeline_of
-from tessera.inspect.profile import profile
+from tessera.inspect.page_runs import runs_of, timed_runs
+from tessera.inspect.page_timeline import numbers_of, timeline_of
 from tessera.inspect.profile_record import Noted
 from tessera.ir.graph.ir import Array, data_of
 from tessera.ir.schedule.ir import HostCall
@@ -47,8 +44,6 @@ from tessera.tune.roofline import peaks_here
 
 Shown = tuple[dict[str, Any], dict[str, Any]]  # at once, and when it is looked at
 _TURNS = 10  # of a loop whose turns are not known before it runs
-_RUNS, _LONGEST = 5, 1.0  # of the program whose kernels are timed, and the seconds for all runs
-_MOST_RUNS, _ENOUGH = 60, 0.1  # runs of a short program, and the seconds that are enough for it
 
 
 def write_page(
@@ -176,9 +171,10 @@ def programs_of(
     with watching() as seen:
         e.run(inputs)
     with watching():  # runs that are timed tell nothing new
-        seconds, noted = _seconds(e, inputs)
+        ran = timed_runs(e, inputs)
+    seconds, noted = ran.steps, ran.noted
     timeline = timeline_of(
-        noted,
+        ran,
         e,
         {id(x): i for i, x in enumerate(found)},
         [numbers_of(x.schedule.steps) for x in found],
@@ -204,7 +200,7 @@ def _count_loops(
     noted: Sequence[Noted],
 ) -> None:
     """Give a step on the host that runs programs, such as a loop, their work, as often as they ran."""
-    runs = Counter(id(x.what[0].executable) for x in noted if x.kind == "program")
+    runs = runs_of(noted)
     for own, program in zip(reversed(steps), reversed(found), strict=True):  # inner ones first
         whole = runs[id(program)]
         for s in own:
@@ -249,30 +245,6 @@ def _shown(
     }  # fmt: skip
     places = c.places.data()
     return data | places | c.grouped(data, places["functions"]), c.texts
-
-
-def _seconds(
-    e: MachineExecutable, inputs: Sequence[Array]
-) -> tuple[dict[int, dict[str, float]], list[Noted]]:
-    """The usual time of each step of each program, by the identity of the program and the name of the step,
-    and what was noted of all runs.
-
-    A host call goes by the first buffer that it writes; its time holds that of the programs that it runs.
-    """
-    with profile() as p:
-        begin = time.perf_counter()
-        for i in range(_MOST_RUNS):  # a short program often: its first runs find cold memory
-            e.run(inputs)
-            took = time.perf_counter() - begin
-            if took > _LONGEST or (i + 1 >= _RUNS and took > _ENOUGH):
-                break
-    runs: dict[int, dict[str, list[float]]] = {}
-    for made, records in p.programs:
-        own = runs.setdefault(id(made.executable), {})
-        for step, first, last in made.spans(records):
-            own.setdefault(name_of(made, step), []).append((last - first) / 1e9)
-    usual = {i: {n: median(ts) for n, ts in own.items()} for i, own in runs.items()}
-    return usual, p.noted
 
 
 def _script(name: str, x: Any) -> str:

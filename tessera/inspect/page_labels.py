@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from tessera.core.source import Location
 from tessera.ir.graph.ir import Graph, Node
+from tessera.ir.graph.op import Op
 
 _MOST = 3  # ops that a label names beside the first
 
-Written = Mapping[Location, tuple[frozenset[str], str]]
+Written = Mapping[Location, tuple[frozenset[Op], str]]
 
 
 def written_ops(traced: Graph, lowered: Graph) -> Written:
@@ -18,11 +19,11 @@ def written_ops(traced: Graph, lowered: Graph) -> Written:
     """
     before, after = _by_line(traced), _by_line(lowered)
     found = {}
-    for where, names in before.items():
-        new = [n for n in after.get(where, ()) if n not in names]
-        gone = [n for n in names if n not in after.get(where, ())]
+    for where, ops in before.items():
+        new = [x for x in after.get(where, ()) if x not in ops]
+        gone = [x for x in ops if x not in after.get(where, ())]
         if new and gone:
-            found[where] = frozenset(new), "/".join(gone[:2])
+            found[where] = frozenset(new), "/".join(map(str, gone[:2]))
     return found
 
 
@@ -31,13 +32,13 @@ def _is_quiet(n: Node) -> bool:
     return n.op.casts or bool(n.op.makes) or n.op.view is not None
 
 
-def _by_line(g: Graph) -> dict[Location, list[str]]:
-    lines: dict[Location, list[str]] = {}
+def _by_line(g: Graph) -> dict[Location, list[Op]]:
+    lines: dict[Location, list[Op]] = {}
     for n in g.nodes:
         if n.location is not None and not _is_quiet(n):
-            names = lines.setdefault(n.location, [])
-            if n.op.name not in names:
-                names.append(n.op.name)
+            ops = lines.setdefault(n.location, [])
+            if n.op not in ops:
+                ops.append(n.op)
     return lines
 
 
@@ -60,7 +61,7 @@ def _name(n: Node, written: Written) -> str:
     inner, name = (
         written.get(n.location, (frozenset(), "")) if n.location is not None else (frozenset(), "")
     )
-    return name if n.op.name in inner else n.op.name
+    return name if n.op in inner else n.op.name
 
 
 def _is_contraction(n: Node) -> bool:

@@ -28,6 +28,7 @@ from tessera.inspect.plots import roofline
 from tessera.inspect.profile_compare import Comparison, compared
 from tessera.inspect.profile_facts import Held, RunMemory
 from tessera.inspect.profile_flame import flame_graph
+from tessera.inspect.profile_loop import LoopRan
 from tessera.inspect.profile_record import Noted, Recorder
 from tessera.inspect.profile_rows import (
     PARTS,
@@ -48,7 +49,7 @@ VERSION = 1  # of the file of a profile
 # What the time of a profile is made of, and the kinds of spans whose own time it is.
 TOTALS = {
     "kernels": ("kernel", "launch"), "host calls and copies": ("host", "copy"),
-    "between kernels": ("program",), "calling": ("call",), "single ops": ("op", "references"),
+    "between kernels": ("program", "loop"), "calling": ("call",), "single ops": ("op", "references"),
     "tracing": ("trace",), "launching on a GPU": ("enqueue",), "waiting for data": ("data",),
     "compiling": ("compile",), "tuning": ("tune",), "profiler": ("profiler",),
 }  # fmt: skip
@@ -73,6 +74,12 @@ class Profile:
         """The watched programs that ran and the times of their steps, as they were noted."""
         assert self._recorder is not None
         return [x.what for x in self._recorder.noted if x.kind == "program"]
+
+    @property
+    def loops(self) -> list[LoopRan]:
+        """What loops did whose steps ran without Python."""
+        assert self._recorder is not None
+        return [x.what for x in self._recorder.noted if x.kind == "loop"]
 
     @property
     def noted(self) -> list[Noted]:

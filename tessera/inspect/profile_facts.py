@@ -13,6 +13,7 @@ from tessera.checks.roofline import MACHINES
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.inspect.profile_gpu import OnGpu
+from tessera.inspect.profile_loop import StepwiseProgram
 from tessera.inspect.profile_program import WatchedProgram
 from tessera.inspect.work import StepWork, described, lines_of, work_of
 from tessera.ir.schedule.ir import HostCall, Step
@@ -58,7 +59,7 @@ class Facts:
     """What is known of the steps of a program."""
 
     def __init__(
-        self, w: WatchedProgram | OnGpu, types: Types, steps: Sequence[Step | None],
+        self, w: WatchedProgram | StepwiseProgram | OnGpu, types: Types, steps: Sequence[Step | None],
         names: Sequence[tuple[str, str]], device: str = "",
     ):  # fmt: skip
         self.watched, self.steps, self.names, self.device = w, steps, names, device
@@ -117,7 +118,7 @@ class Facts:
         yield RunMemory(self.watched.name, plan.peak, held, points)
 
 
-def facts_here(w: WatchedProgram) -> Facts:
+def facts_here(w: WatchedProgram | StepwiseProgram) -> Facts:
     """Of a program on threads of the host."""
     e = w.executable
     types = {} if e is None else {n: b.type for n, b in e.schedule.buffers.items()}

@@ -18,7 +18,8 @@ _THIN = 2e-4  # of the whole: what is thinner is not drawn
 # Okabe and Ito's colours.
 _COLOURS = {
     "kernel": "#0072b2", "launch": "#0072b2", "host": "#e69f00", "copy": "#e69f00",
-    "program": "#56b4e9", "call": "#56b4e9", "op": "#56b4e9", "references": "#e69f00", "trace": "#cc79a7",
+    "program": "#56b4e9", "loop": "#56b4e9", "call": "#56b4e9", "op": "#56b4e9", "references": "#e69f00",
+    "trace": "#cc79a7",
     "compile": "#cc79a7", "tune": "#cc79a7", "profiler": "#999999", "python": "#f0e442",
 }  # fmt: skip
 

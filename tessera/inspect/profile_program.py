@@ -68,7 +68,7 @@ class WatchedProgram(Prepared):
         return self._timed(self._numbers[id(access)], action)
 
     def _by_itself(self, access: StepAccess, job: Job) -> HostAction:
-        places = [self._place(n) for n in (*access.reads, *access.writes)]
+        places = [self.place(n) for n in (*access.reads, *access.writes)]
         series = Series([[(job, places)]], self.threads)
 
         def run(cells: Cells) -> None:

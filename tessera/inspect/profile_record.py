@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tessera.compile.cpu.bound_program import PROGRAMS, Prepared, Run
+from tessera.compile.cpu.native_loop import LOOPS, NativeLoop
 from tessera.compile.executable import REFERENCES, Executable
 from tessera.core.errors import OperandError
 from tessera.core.observe import Observed
@@ -17,6 +18,7 @@ from tessera.core.source import callers
 from tessera.core.spans import SPANS
 from tessera.eager import OPS
 from tessera.inspect.profile_gpu import GpuRecorder, OnGpu
+from tessera.inspect.profile_loop import watched
 from tessera.inspect.profile_program import WatchedProgram
 from tessera.ir.graph.op import Op
 from tessera.lang.jit import Jitted
@@ -29,7 +31,7 @@ _now = time.perf_counter_ns
 
 
 class Noted(NamedTuple):
-    """Something that took time: a program, a single op, a launch, a trace, a compilation, tuning."""
+    """Something that took time: a program, a loop, a single op, a launch, a trace, a compilation, tuning."""
 
     kind: str
     name: str
@@ -79,7 +81,7 @@ class Recorder:
 
     def _observers(self) -> Sequence[tuple[Observed[Any], Callable[..., Any]]]:
         return (
-            (PROGRAMS, self._program), (OPS, self._op), (LAUNCHES, self._launched),
+            (PROGRAMS, self._program), (LOOPS, self._loop), (OPS, self._op), (LAUNCHES, self._launched),
             (REFERENCES, self._referred), (CALLS, self._called), (SPANS, self._told),
         )  # fmt: skip
 
@@ -103,6 +105,25 @@ class Recorder:
                 finally:
                     end = _now()
                     self._note("program", p.name, begin, end, (made, made.records.take()))
+
+        return run
+
+    def _loop(self, loop: NativeLoop) -> Run | None:
+        """What runs a loop without Python between its steps; None: they run one by one."""
+        begin, known = _now(), loop.watched is not None
+        made = watched(loop)
+        if made is None:
+            return None
+        if not known:
+            self._note("profiler", f"watch {made.name}", begin, _now())
+
+        def run(xs: Sequence[Array]) -> list[Array]:
+            with made.lock:
+                begin = _now()
+                try:
+                    return made.run(xs)
+                finally:
+                    self._note("loop", made.name, begin, _now(), made.ran())
 
         return run
 

@@ -19,6 +19,7 @@ from tessera.inspect.profile_facts import (
     roof_of,
 )
 from tessera.inspect.profile_gpu import OnGpu
+from tessera.inspect.profile_loop import LoopRan, StepwiseProgram
 from tessera.inspect.profile_program import WatchedProgram
 from tessera.inspect.profile_record import Noted, Recorder
 from tessera.inspect.work import StepWork
@@ -94,6 +95,11 @@ class ProfileRow:
             return
         self.least += work.least(*roof)
         self._bind(roof, "memory")
+
+    def ran_often(self, count: int, nanoseconds: int, work: StepWork) -> None:
+        """Add so many runs that took so long together, each of so much work."""
+        self.runs += [nanoseconds / 1e9 / count] * count
+        self.work += work * count
 
     def needs(self, work: StepWork, roof: Roof, level: str) -> None:
         """Set what the machine needs for all runs, where each does so much work."""
@@ -173,6 +179,8 @@ class Resolved:
         self._span(n.kind, n.name, n.begin, n.end, thread, stack)
         if n.kind == "program":
             self._here |= self._steps(n, thread, (*stack, n.name), None)
+        if n.kind == "loop":
+            self._loop(n, thread, stack)
 
     def _steps(
         self, n: Noted, thread: int, stack: tuple[str, ...], roof: Roof | None
@@ -184,7 +192,7 @@ class Resolved:
         spans = watched.spans(records)
         for i, begin, end in spans:
             name, kind = facts.names[i]
-            row = self._row(n.name, name, kind, facts.what(i), facts.lines(i))
+            row = self._row_of(n.name, facts, i)
             self.rows[row].launches += 1
             took, _ = ran.get(row, (0, i))
             ran[row] = (took + end - begin, i)
@@ -196,7 +204,38 @@ class Resolved:
             facts.last = spans
         return set(ran)
 
-    def _facts_of(self, watched: WatchedProgram | OnGpu) -> Facts:
+    def _loop(self, n: Noted, thread: int, stack: tuple[str, ...]) -> None:
+        """Add a loop whose steps ran without Python: what its parts did, as often as they ran."""
+        ran: LoopRan = n.what
+        for part, steps in zip(ran.parts, ran.steps, strict=True):
+            facts = self._facts_of(part.program)
+            own: dict[
+                int, tuple[int, int, int]
+            ] = {}  # runs and nanoseconds of a row, and a step of it
+            for s in steps:
+                row = self._row_of(part.program.name, facts, s.step)
+                runs, took, _ = own.get(row, (0, 0, 0))
+                own[row] = max(runs, s.runs), took + s.nanoseconds, s.step
+                self.rows[row].launches += s.runs
+            for row, (runs, took, step) in own.items():
+                self.rows[row].ran_often(runs, took, facts.work(step))
+            self._here |= set(own)
+        lasts: dict[int, dict[int, tuple[int, int, int]]] = {}
+        for x in ran.spans(n.begin, n.end):
+            facts = self._facts_of(ran.parts[x.part].program)
+            name, kind = facts.names[x.step]
+            program = ran.parts[x.part].program.name
+            row = self._row_of(program, facts, x.step)
+            self._span(kind, name, x.begin, x.end, thread, (*stack, program), row, facts.device)
+            lasts.setdefault(x.part, {}).setdefault(x.step, (x.step, x.begin, x.end))
+        for at, last in lasts.items():
+            self._facts_of(ran.parts[at].program).last = list(last.values())
+
+    def _row_of(self, program: str, facts: Facts, step: int) -> int:
+        name, kind = facts.names[step]
+        return self._row(program, name, kind, facts.what(step), facts.lines(step))
+
+    def _facts_of(self, watched: WatchedProgram | StepwiseProgram | OnGpu) -> Facts:
         if isinstance(watched, OnGpu):
             key = id(watched.program), watched.engine
             return self._facts.setdefault(key, facts_on_gpu(watched))

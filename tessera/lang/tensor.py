@@ -504,11 +504,11 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
             raise unexpected("squeeze", wrong, Tensor.squeeze)
         return shape.squeeze(self, axis)  # type: ignore[return-value]
 
-    def flatten(self, **wrong: Any) -> Tensor:
-        """The elements in one axis."""
+    def flatten(self, start: int = 0, stop: int = -1, **wrong: Any) -> Tensor:
+        """The elements with the axes from start to stop as one."""
         if wrong:
             raise unexpected("flatten", wrong, Tensor.flatten)
-        return shape.flatten(self)  # type: ignore[return-value]
+        return shape.flatten(self, start, stop)  # type: ignore[return-value]
 
 
 def written(key: Any) -> str:

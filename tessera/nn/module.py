@@ -242,8 +242,19 @@ def _sealed(cls: type, build: Callable[..., None], by_hand: bool) -> Callable[..
 
 
 def _check(module: Any) -> None:
-    """Each field is set; static ones can be compared, and the others hold parameters."""
+    """Each field is set, and nothing else is; static ones can be compared, and the others hold parameters."""
     name = type(module).__name__
+    known = {f.name for f in dataclasses.fields(module)}
+    unknown = {n: x for n, x in vars(module).items() if n not in known}
+    if unknown:
+        names = ", ".join(f"'{n}'" for n in unknown)
+        wants = "; ".join(f"{n}: {_annotation_for(x)}" for n, x in unknown.items())
+        raise located(
+            TreeError(
+                f"{name}: __init__ sets {names}, but the class has no such field, so grad, jit and save "
+                f"would lose {'it' if len(unknown) == 1 else 'them'}; write in the class: {wants}"
+            )
+        )
     for f in dataclasses.fields(module):
         if not hasattr(module, f.name):
             raise located(TreeError(f"{name}: __init__ did not set field '{f.name}'"))
@@ -252,6 +263,21 @@ def _check(module: Any) -> None:
             _check_static(name, f.name, value)
         else:
             _check_child(name, f.name, value)
+
+
+def _annotation_for(x: Any) -> str:
+    """What to write for a field that holds this."""
+    cls = type(x)
+    if isinstance(x, Value):
+        return "ts.Tensor"
+    if isinstance(x, Module):
+        return f"nn.{cls.__name__}" if cls.__module__.startswith(_OWN) else cls.__name__
+    if isinstance(x, list | tuple) and x and all(type(i) is type(x[0]) for i in x):
+        inner = _annotation_for(x[0])
+        return f"list[{inner}]" if isinstance(x, list) else f"tuple[{inner}, ...]"
+    if isinstance(x, dict | np.ndarray):
+        return "dict" if isinstance(x, dict) else "ts.Tensor"
+    return cls.__name__ if isinstance(x, _PLAIN) else "Callable" if callable(x) else "Any"
 
 
 def _check_static(name: str, field: str, value: Any) -> None:

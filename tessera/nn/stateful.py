@@ -7,7 +7,7 @@ y, _ = model(x, state, training=False)             the running ones
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
@@ -21,6 +21,11 @@ State = dict[str, Any]
 
 class BatchNorm(Module):
     """(x - mean) / sqrt(var + eps) * weight + bias over all axes of x but 1: (batch, channels, ...)."""
+
+    _advice: ClassVar[str] = (  # for those who call it as in PyTorch
+        "running statistics are values that a call takes and returns: model, state = nn.with_state(model), "
+        "then y, state = layer(x, state)"
+    )
 
     weight: Any
     bias: Any

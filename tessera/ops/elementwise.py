@@ -47,15 +47,15 @@ def _both(ts: Tangents, combine: Any, only_second: Any = lambda t: t) -> Value |
 # Arithmetic
 
 add = binary(
-    "add", "Sum of two tensors.", kinds="buifc", onnx="Add",
+    "add", "Sum of two tensors.", kinds="buifc", pairs=True, onnx="Add",
     jvp=lambda n, ts: _both(ts, add), transpose=lambda n, ct, k: ct, linear=(),
 )  # fmt: skip
 sub = binary(
-    "sub", "Difference of two tensors.", kinds="uifc", onnx="Sub",
+    "sub", "Difference of two tensors.", kinds="uifc", pairs=True, onnx="Sub",
     jvp=lambda n, ts: _both(ts, sub, neg), transpose=lambda n, ct, k: neg(ct) if k else ct,
 )  # fmt: skip
 mul = binary(
-    "mul", "Product of two tensors, element by element.", onnx="Mul", linear=(0, 1),
+    "mul", "Product of two tensors, element by element.", pairs=True, onnx="Mul", linear=(0, 1),
     transpose=lambda n, ct, k: mul(ct, n.operands[1 - k]),
 )  # fmt: skip
 
@@ -85,7 +85,7 @@ fmod = binary(
     "fmod", "Remainder with the sign of the dividend.", kinds="uif",
     partials=lambda y, a, b: (1.0, neg(trunc(div(a, b)))), domain=(0.6, 9.7),
 )  # fmt: skip
-neg = unary("neg", "Negation.", kinds="uifc", onnx="Neg", linear=(0,),
+neg = unary("neg", "Negation.", kinds="uifc", pairs=True, onnx="Neg", linear=(0,),
             transpose=lambda n, ct, k: neg(ct))  # fmt: skip
 positive = unary("positive", "The tensor itself.", scalar="pos", kinds="uifc", onnx="Identity",
                  linear=(0,), transpose=lambda n, ct, k: ct)  # fmt: skip
@@ -93,7 +93,7 @@ reciprocal = unary(
     "reciprocal", "One over x.", scalar="recip", floats=True, onnx="Reciprocal",
     partials=lambda y, x: (neg(mul(y, y)),), domain=(0.5, 3.0),
 )  # fmt: skip
-square = unary("square", "x times x.", kinds="uifc", partials=lambda y, x: (mul(x, 2),))
+square = unary("square", "x times x.", kinds="uifc", pairs=True, partials=lambda y, x: (mul(x, 2),))
 
 
 def _abs_jvp(n: Node, ts: Tangents) -> Value | None:
@@ -371,7 +371,7 @@ real = unary("real", "Real part.", result="real", linear=(0,),
 imag = unary("imag", "Imaginary part.", kinds="c", result="real", jvp=lambda n, ts: imag(ts[0]),
              transpose=lambda n, ct, k: complex(mul(ct, 0.0), neg(ct)),
              samples=(Sample(np.array([1 + 2j, -1j])),))  # fmt: skip
-conj = unary("conj", "Complex conjugate.", kinds="uifc", jvp=lambda n, ts: conj(ts[0]),
+conj = unary("conj", "Complex conjugate.", kinds="uifc", pairs=True, jvp=lambda n, ts: conj(ts[0]),
              transpose=lambda n, ct, k: conj(ct))  # fmt: skip
 
 
@@ -488,7 +488,8 @@ def _cast_back(ct: Value, to: DType) -> Value:
 
 
 @define(
-    signature="... -> ...", body=arg(0), infer=_cast_types, numpy=_cast, moves=True, casts=True, onnx="Cast",
+    signature="... -> ...", body=arg(0), infer=_cast_types, numpy=_cast, moves=True, casts=True, pairs=True,
+    onnx="Cast",
     jvp=lambda n, ts: cast_to(ts[0], n.params["dtype"]) if n.params["dtype"].kind in "fc" else None,
     transpose=lambda n, ct, k: _cast_back(ct, n.operands[0].dtype),
     samples=(Sample((3,), dtype="f32"), Sample((2,), dtype="bf16"), Sample((2, 2), dtype="i32")),

@@ -6,18 +6,29 @@ what the next one reads, and nothing is copied.
 
     moves    to, from, offset, stride: the variable `to` becomes that in `from` + offset + row * stride
     items    0 a series of kernels, over cells; 1 a copy of a box; 2 moves; 3 a loop; 4 one of two lists;
-             5 a check
+             5 a check; 6 a list that is timed
 """
 
 from __future__ import annotations
 
-SERIES, COPY, MOVES, LOOP, CHOICE, CHECK = range(6)  # kinds of items
+SERIES, COPY, MOVES, LOOP, CHOICE, CHECK, TIMED = range(7)  # kinds of items
 # Words of each record; a loop and a copy are as the types below say.
 MOVE_WORDS, ITEM_WORDS, DIM_WORDS = 4, 3, 3
 
+# Words of a tally: how often it is not timed next, how often it ran since it was, how often it ran, what was
+# timed with its weight, the weights, what the clock itself takes, its number, and the log.
+TALLY = ("due", "since", "runs", "total", "weight", "cost", "number", "log")
+
+# Nanoseconds of work between two timed runs of one list: the clock takes some 50, so 2% of them.
+_PATIENCE = 2500
+_INTERRUPTED = 500_000  # nanoseconds more than usual, which are the system's
+_MOST_SKIPPED = 63  # runs of a list between two that are timed
+
 # A part of the module of the pool, which has `series`.
-STEPS = """
+STEPS = (
+    """
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
+declare i64 @llvm.smax.i64(i64, i64)
 
 %move = type { ptr, ptr, i64, i64 }  ; to, from, offset, stride
 %item = type { i64, ptr, ptr }  ; kind, what it is, cells of a series
@@ -33,6 +44,10 @@ declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 ; Steps until Python is asked, which says how many more there may be, or 0 to stop; the check that failed.
 %control = type { i64, ptr, i64 }
 %check = type { ptr, i64, i64, ptr }  ; variable of what should hold, offset; its number; the control
+%timed = type { ptr, %list, ptr }  ; the clock, items, their tally
+%tally = type { i64, i64, i64, i64, i64, i64, i64, ptr }  ; as TALLY says
+%log = type { i64, i64, ptr }  ; entries, room, where they are
+%noted = type { i64, i64, i64 }  ; number of the tally, begin, end
 
 ; Copy a box of so many axes.
 define internal void @box(ptr %from, ptr %to, i64 %bytes, ptr %dims, i64 %rank) {
@@ -145,6 +160,89 @@ define internal i1 @holds(ptr %variable, i64 %offset) {
   ret i1 %holds
 }
 
+; Do items and note the time that they took.  Two looks at the clock take as long as a small kernel, so what
+; is short is timed from time to time only, and each time counts for the runs before it.
+define internal i1 @timed(ptr %pool, ptr %timed, ptr %scratch) {
+  %clock = load ptr, ptr %timed
+  %items_at = getelementptr %timed, ptr %timed, i32 0, i32 1
+  %items = load ptr, ptr %items_at
+  %count_at = getelementptr %list, ptr %items_at, i32 0, i32 1
+  %count = load i64, ptr %count_at
+  %tally_at = getelementptr %timed, ptr %timed, i32 0, i32 2
+  %tally = load ptr, ptr %tally_at
+  %since_at = getelementptr %tally, ptr %tally, i32 0, i32 1
+  %since_before = load i64, ptr %since_at
+  %since = add i64 %since_before, 1
+  store i64 %since, ptr %since_at
+  %runs_at = getelementptr %tally, ptr %tally, i32 0, i32 2
+  %runs_before = load i64, ptr %runs_at
+  %runs = add i64 %runs_before, 1
+  store i64 %runs, ptr %runs_at
+  %due = load i64, ptr %tally
+  %left = sub i64 %due, 1
+  store i64 %left, ptr %tally
+  %pass = icmp sgt i64 %due, 0
+  br i1 %pass, label %plain, label %look
+plain:
+  %through_plain = call i1 @items(ptr %pool, ptr %items, i64 %count, ptr %scratch)
+  ret i1 %through_plain
+look:
+  %begin = call i64 %clock()
+  %through = call i1 @items(ptr %pool, ptr %items, i64 %count, ptr %scratch)
+  %end = call i64 %clock()
+  %cost_at = getelementptr %tally, ptr %tally, i32 0, i32 5
+  %cost = load i64, ptr %cost_at
+  %whole = sub i64 %end, %begin
+  %net = sub i64 %whole, %cost
+  %took = call i64 @llvm.smax.i64(i64 %net, i64 0)
+  %total_at = getelementptr %tally, ptr %tally, i32 0, i32 3
+  %total_before = load i64, ptr %total_at
+  %weight_at = getelementptr %tally, ptr %tally, i32 0, i32 4
+  %weight_before = load i64, ptr %weight_at
+  ; One that the system has interrupted counts for itself, and the mean for those before it.
+  %some = call i64 @llvm.smax.i64(i64 %weight_before, i64 1)
+  %mean = udiv i64 %total_before, %some
+  %far = mul i64 %mean, 16
+  %usual = add i64 %far, INTERRUPTED
+  %interrupted = icmp sgt i64 %took, %usual
+  %for_each = select i1 %interrupted, i64 %mean, i64 %took
+  %others = sub i64 %since, 1
+  %of_others = mul i64 %for_each, %others
+  %weighted = add i64 %of_others, %took
+  %total = add i64 %total_before, %weighted
+  store i64 %total, ptr %total_at
+  %weight = add i64 %weight_before, %since
+  store i64 %weight, ptr %weight_at
+  store i64 0, ptr %since_at
+  %length = add i64 %took, 1
+  %worth = udiv i64 PATIENCE, %length
+  %skip = call i64 @llvm.smin.i64(i64 %worth, i64 MOST_SKIPPED)
+  store i64 %skip, ptr %tally
+  %log_at = getelementptr %tally, ptr %tally, i32 0, i32 7
+  %log = load ptr, ptr %log_at
+  %used = load i64, ptr %log
+  %room_at = getelementptr %log, ptr %log, i32 0, i32 1
+  %room = load i64, ptr %room_at
+  %fits = icmp slt i64 %used, %room
+  br i1 %fits, label %write, label %done
+write:
+  %entries_at = getelementptr %log, ptr %log, i32 0, i32 2
+  %entries = load ptr, ptr %entries_at
+  %entry = getelementptr %noted, ptr %entries, i64 %used
+  %number_at = getelementptr %tally, ptr %tally, i32 0, i32 6
+  %number = load i64, ptr %number_at
+  store i64 %number, ptr %entry
+  %begin_at = getelementptr %noted, ptr %entry, i32 0, i32 1
+  store i64 %begin, ptr %begin_at
+  %end_at = getelementptr %noted, ptr %entry, i32 0, i32 2
+  store i64 %end, ptr %end_at
+  %more = add i64 %used, 1
+  store i64 %more, ptr %log
+  br label %done
+done:
+  ret i1 %through
+}
+
 ; Do items one after another; false if Python wants to stop.
 define internal i1 @items(ptr %pool, ptr %items, i64 %count, ptr %scratch) {
 entry:
@@ -165,7 +263,8 @@ item:
                                   i64 2, label %move
                                   i64 3, label %inner
                                   i64 4, label %choose
-                                  i64 5, label %check ]
+                                  i64 5, label %check
+                                  i64 6, label %time ]
 kernels:
   %refused = call i32 @series(ptr %pool, ptr %what, ptr %cells, ptr %scratch)
   br label %done
@@ -203,6 +302,9 @@ check:
   %checked_offset = load i64, ptr %checked_at
   %sound = call i1 @holds(ptr %checked, i64 %checked_offset)
   br i1 %sound, label %done, label %fail
+time:
+  %timed_through = call i1 @timed(ptr %pool, ptr %what, ptr %scratch)
+  br i1 %timed_through, label %done, label %stop
 fail:
   %number_at = getelementptr %check, ptr %what, i32 0, i32 2
   %number = load i64, ptr %number_at
@@ -313,4 +415,7 @@ end:
 stop:
   ret i64 -1
 }
-"""
+""".replace("PATIENCE", str(_PATIENCE))
+    .replace("INTERRUPTED", str(_INTERRUPTED))
+    .replace("MOST_SKIPPED", str(_MOST_SKIPPED))
+)

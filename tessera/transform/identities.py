@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from tessera.core.dtype import DType
 from tessera.core.promotion import embeds
 from tessera.core.rewrite import Rule
 from tessera.ir.graph.ir import Node, Value
+from tessera.ir.graph.op import Op, known
 from tessera.transform.maker import Found, Maker
 
 Apply = Callable[[Node, Maker], Found]
@@ -42,9 +44,15 @@ def _is(m: Maker, v: Value, value: Any) -> bool:
     return not isinstance(x, float) or math.copysign(1, x) == math.copysign(1, value)
 
 
+@cache
+def _ops(*names: str) -> frozenset[Op | None]:
+    """The records of ops that a law names."""
+    return frozenset(map(known, names))
+
+
 def _made_by(v: Value, *names: str) -> Node | None:
     """The node that made v, when it is of one of the ops that a law names."""
-    return v.node if v.node is not None and v.node.op.name in names else None
+    return v.node if v.node is not None and v.node.op in _ops(*names) else None
 
 
 # Kinds of rows

@@ -55,7 +55,7 @@ def _is_elementwise(n: Node) -> bool:
     op = n.op
     if len(n.results) != 1 or op.combine is not None or op.pick is not None or not n.operands:
         return False
-    if op.expr(n.params) is None and op.name != "cast":
+    if op.expr(n.params) is None and not op.casts:
         return False
     shape = n.results[0].shape
     return 0 not in shape and all(v.shape == shape and plain(v.dtype) for v in n.operands)

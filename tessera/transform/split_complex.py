@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera.core.constant import Constant
 from tessera.core.constraints import Scope, current_scope, scope
-from tessera.core.pairs import COMPLEX, Pair
+from tessera.core.pairs import Pair
 from tessera.core.primitives import is_primitive
 from tessera.core.scalar import Expr, arg
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building
@@ -30,8 +30,6 @@ from tessera.ops.shape import reshape, slice_
 
 _KINDS = ("c64", "c128")
 _NUMBERS = (full.op, constant.op)
-# Ops of complex tensors point by point that have kernels of their own.
-_WHOLE = frozenset(d.name for d in COMPLEX) - {"complex"}
 
 
 def split_complex(g: Graph) -> Graph:
@@ -158,7 +156,7 @@ def _may_stay(n: Node) -> bool:
         return not n.op.spreads
     if not is_complex(n.results[0]):
         return False
-    return n.op.name in _WHOLE and is_primitive(n.op.name, n.types, n.params)
+    return n.op.pairs and is_primitive(n.op.name, n.types, n.params)
 
 
 def stays_whole(n: Node) -> bool:

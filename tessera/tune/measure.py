@@ -1,4 +1,6 @@
-"""Measurement: candidates side by side, in turn, so that what disturbs one disturbs all."""
+"""Measurement: how long something takes that runs again and again, and candidates in turn, so that what
+disturbs one disturbs all.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,27 @@ from tessera.ir.tile.cpu.lower import expand
 from tessera.ir.tile.launch import Expansion
 from tessera.runtime.kernel import CompiledKernel, compile_kernels
 
-_SAMPLE = 2e-4  # seconds that a sample takes at least
+_SAMPLE = 2e-4  # seconds that a sample of a kernel takes at least
+_AT_LEAST = 3  # samples of what runs for longer than there is time
 # Samples of all that are left, in turn, and how much slower than the fastest one may be to go on.
 _HEATS = ((3, 1.4), (4, 1.12), (14, 1.02))
 
 
-@dataclass
-class Candidate:
-    """A nest as machine code, and the times that it took."""
+def _no_wait(made: Any) -> None:
+    """Results on the host are there when a call returns."""
 
-    nest: Nest
-    run: Callable[[], None]
+
+@dataclass
+class Timed:
+    """Something that runs again and again, and the times that it took.
+
+    A result is dropped before the next run begins, so that its memory is used again: what is measured is a
+    run whose results are consumed, whoever measures.
+    """
+
+    run: Callable[[], Any]
+    least: float = _SAMPLE  # seconds that a sample takes at least
+    wait: Callable[[Any], None] = _no_wait  # until a result is there
     repeats: int = 1
     times: list[float] = field(default_factory=list)
 
@@ -46,15 +58,37 @@ class Candidate:
 
     def sample(self) -> None:
         """Run once more, long enough to be timed."""
+        took = self._sample()
+        while took * self.repeats < self.least / 2:  # too short to count
+            self.repeats = max(2, int(self.least / max(took, 1e-9)))
+            took = self._sample()
+        self.times.append(took)
+
+    def _sample(self) -> float:
+        """Seconds of a run."""
         start = time.perf_counter()
         for _ in range(self.repeats):
-            self.run()
-        took = (time.perf_counter() - start) / self.repeats
-        if took * self.repeats < _SAMPLE / 2:  # too short to count
-            self.repeats = max(1, int(_SAMPLE / max(took, 1e-9)))
+            made = None
+            made = self.run()
+        self.wait(made)
+        return (time.perf_counter() - start) / self.repeats
+
+    def sampled(self, budget: float, beside: Callable[[], None] | None = None) -> None:
+        """Sample for so many seconds, three times at least; `beside` is called after each."""
+        self.sample()  # the first one finds cold memory
+        self.times.clear()
+        end = time.perf_counter() + budget
+        while len(self.times) < _AT_LEAST or time.perf_counter() < end:
             self.sample()
-            return
-        self.times.append(took)
+            if beside is not None:
+                beside()
+
+
+@dataclass(kw_only=True)
+class Candidate(Timed):
+    """A nest as machine code, and the times that it took."""
+
+    nest: Nest
 
 
 class Bench:
@@ -73,7 +107,7 @@ class Bench:
         out = []
         for nest, e in zip(nests, made, strict=True):
             own, built = built[: len(e.launches)], built[len(e.launches) :]
-            out.append(Candidate(nest, self._runner(e, own)))
+            out.append(Candidate(self._runner(e, own), nest=nest))
         return out
 
     def _runner(self, e: Expansion, kernels: Sequence[CompiledKernel]) -> Callable[[], None]:

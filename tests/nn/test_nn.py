@@ -131,6 +131,28 @@ def test_fields_do_not_change():
         del net().width
 
 
+def test_what_init_sets_beside_the_fields_is_told_with_what_to_write():
+    """It worked eagerly, and was lost by grad, jit and save: a field is what the class names."""
+
+    class Lost(nn.Module):
+        act: Any = nn.static(default=op.relu)
+
+        def __init__(self, key: Any) -> None:
+            self.act = op.relu
+            self.fc = nn.Linear(2, 2, key=key)
+            self.blocks = [nn.LayerNorm(2), nn.LayerNorm(2)]
+            self.scale = op.ones((2,))
+            self.heads = 3
+
+    with pytest.raises(TreeError) as e:
+        Lost(ts.key(0))
+    assert e.value.message == (
+        "Lost: __init__ sets 'fc', 'blocks', 'scale', 'heads', but the class has no such field, so grad, "
+        "jit and save would lose them; write in the class: fc: nn.Linear; blocks: list[nn.LayerNorm]; "
+        "scale: ts.Tensor; heads: int"
+    )
+
+
 def test_fields_that_fit_neither_kind_are_named():
     class Untold(nn.Module):
         act: Any

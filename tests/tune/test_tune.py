@@ -270,7 +270,7 @@ def test_measurements_correct_the_ranking() -> None:
 
 
 def timed(*times: float) -> Candidate:
-    return Candidate(parse_nest("m:6"), lambda: None, times=list(times))
+    return Candidate(lambda: None, nest=parse_nest("m:6"), times=list(times))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ class Simulated(Candidate):
     """A candidate of a known time on such a machine."""
 
     def __init__(self, name: str, took: float, machine: Busy):
-        super().__init__(parse_nest(f"m:{name}"), lambda: None)
+        super().__init__(lambda: None, nest=parse_nest(f"m:{name}"))
         self.took, self.machine = took, machine
 
     def sample(self) -> None:

@@ -17,21 +17,17 @@ from weakref import WeakSet
 import numpy as np
 
 from tessera.compile.artifact import Image, KernelCall
-from tessera.compile.slots import Layout, Slots
+from tessera.compile.slots import Extent, Layout, Slots, segments
 from tessera.core.errors import out_of_memory
 from tessera.core.observe import Observed
 from tessera.core.types import TensorType
 from tessera.ir.graph import interp
-from tessera.ir.graph.ir import Array, substitute_params
-from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
+from tessera.ir.graph.ir import Array
+from tessera.ir.schedule.layout import is_row_major, row_major
 from tessera.ir.schedule.memory import (
     MemoryPlan,
     StepAccess,
-    Storage,
     View,
-    numbered,
-    plan_memory,
     size_of,
 )
 from tessera.runtime import memory
@@ -47,7 +43,7 @@ _BYTE = np.dtype(np.uint8)
 _MOST_TOGETHER = 16  # calls in a phase
 
 Cells = list[Any]
-Extent = tuple[int, int, int]  # cell, first byte, byte after the last
+
 Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
 HostAction = Callable[[Cells], None]
 Run = Callable[[Sequence[Array]], list[Array]]
@@ -69,7 +65,7 @@ class Prepared(Slots):
         self.image, self.kernels, self.threads, self.sizes = image, kernels, threads, dict(sizes)
         self.name, self.donated = name, donated
         self.types = {n: t.substitute(sizes) for n, t in image.buffers.items()}
-        self.views: dict[str, View] = {}
+        self.views = {}
         self.copies: dict[str, View] = {}  # views that are copied, because a kernel reads them
         self.tidy: set[str] = set()  # buffers whose elements must lie in order
         self.host = host
@@ -78,12 +74,9 @@ class Prepared(Slots):
         # Arrays that it reads after its inputs; None: those that the executable has captured.
         self.constants: list[Array] | None = None
         steps = self._steps()
-        self.plan = plan_memory(
-            name, self.types, [a for a, _ in steps], image.inputs, image.outputs, self.views,
-            donated,
-        )  # fmt: skip
+        self.number(name, [a for a, _ in steps], image.inputs, image.outputs, donated)
         self.peak = self.plan.peak
-        self._number_cells()
+        self._make_cells()
         self.quick: Series | None = None  # all that a run does
         self._segments = self._segmented(steps)
         self.own: Run = self._quick() or self._general
@@ -103,12 +96,10 @@ class Prepared(Slots):
         for s in self.image.steps:
             if isinstance(s, KernelCall):
                 out.append(self._call(s))
-                self.tidy.update(self._root(x) for x in s.inputs)
-            elif s.node.op.call == "barrier":
-                for x, y in zip(s.operands, s.results, strict=True):
-                    self._see(y, x, self._layout(x), read, out)
-            elif self._is_view(s, read, out):
-                continue
+                self.tidy.update(self.root(x) for x in s.inputs)
+            elif (shown := self.shown(s)) is not None:
+                for y, x, layout in shown:
+                    self._see(y, x, layout, read, out)
             else:
                 run, temporary = self.host(s, self.types, self.sizes)
                 access = StepAccess(
@@ -127,44 +118,26 @@ class Prepared(Slots):
         )
         return access, job
 
-    def _is_view(self, s: HostCall, read: set[str], out: list[tuple[StepAccess, Any]]) -> bool:
-        """Whether a host call is an offset and strides; one that a kernel reads may need a copy."""
-        if s.node.op.view is None:
-            return False
-        (x,), (y,) = s.operands, s.results
-        params = substitute_params(s.node.params, self.sizes)
-        layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
-        if layout is None:
-            return False
-        self._see(y, x, layout, read, out)
-        return True
-
     def _see(
         self, y: str, x: str, layout: Layout, read: set[str], out: list[tuple[StepAccess, Any]]
     ) -> None:
         """Make y a view of x; a copy where a kernel reads it and its elements do not lie in order."""
-        self._alias(y, x, layout)
+        self.alias(y, x, layout)
+        self.tidy.add(self.root(x))
         if y in read and not is_row_major(self.types[y], layout[1]):
             self.copies[y] = self.views.pop(y)
             out.append((StepAccess(f"copy {y}", (x,), (y,)), None))
 
-    def _alias(self, y: str, x: str, layout: Layout) -> None:
-        super()._alias(y, x, layout)
-        self.tidy.add(self._root(x))
-
     # Cells
 
-    def _number_cells(self) -> None:
-        """The cell of each input, result and host result; the arena comes last."""
-        self._results = [s for s in self.plan.storages if s.kind == "result"]
-        names, self._places = numbered(self.plan, self.image.inputs)
-        self._arena_cell = len(names)
+    def _make_cells(self) -> None:
+        """What makes the array of each result, and what packs the addresses of all cells."""
         self._made: list[tuple[Any, Any, Any]] = []  # what makes an array, its shape, its dtype
-        for s in self._results:
+        for s in self.results:
             t = self.types[s.space]
             self._made.append((memory.maker(s.size), t.shape, np.dtype(t.dtype.np)))
-        self._blank = [None] * (len(names) - len(self.image.inputs) - len(self._results))
-        self._pack = struct.Struct(f"{len(names) + 1}P").pack
+        self._blank = [None] * self.host_slots
+        self._pack = struct.Struct(f"{self.arena_slot + 1}P").pack
         self._untidy = [i for i, n in enumerate(self.image.inputs) if n in self.tidy]
 
     def _reader(self, name: str, view: View | None = None) -> Callable[[Cells], Array]:
@@ -172,7 +145,7 @@ class Prepared(Slots):
         view = view or self.views.get(name)
         t, root = self.types[name], view.base if view else name
         s = self.plan.place[root]
-        cell, offset = self._places[root]
+        cell, offset = self.places[root]
         if (
             view is None and s.kind == "input" and root != s.buffers[0]
         ):  # in the place of an argument
@@ -197,19 +170,6 @@ class Prepared(Slots):
         """What a run does, one after another."""
         return self._segments
 
-    def where(self, name: str) -> tuple[int, int, tuple[int, ...]]:
-        """The cell of a buffer, and its offset and strides in bytes there."""
-        return *self._place(name), self._layout(name)[1]
-
-    def storage_of(self, name: str) -> Storage:
-        """The piece of memory that a buffer lies in."""
-        return self.plan.place[self._root(name)]
-
-    @property
-    def cells(self) -> int:
-        """How many cells there are before the arena's, which is the last one."""
-        return self._arena_cell
-
     @property
     def room(self) -> int:
         """Bytes of the arena."""
@@ -218,8 +178,6 @@ class Prepared(Slots):
     def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
         """Runs of kernels, and host functions between them."""
         out: list[Series | HostAction] = []
-        calls: list[tuple[StepAccess, Task]] = []
-
         left = [s for s in self.plan.storages if s.kind == "host"]
 
         def drop(step: int) -> None:
@@ -227,36 +185,37 @@ class Prepared(Slots):
             dead = [s for s in left if s.last <= step]
             left[:] = [s for s in left if s.last > step]
             if dead:
-                out.append(Dropped([self._places[s.buffers[0]][0] for s in dead]))
+                out.append(Dropped([self.slot(s.buffers[0]) for s in dead]))
 
-        def flush(step: int) -> None:
-            if calls:
-                phases = self._phases(calls)
-                out.append(Series(phases, self.threads, self._untidy if FAST else ()))
-                calls.clear()
-                drop(step)
-
-        for i, (access, what) in enumerate(steps):
+        for last, group in segments(steps, lambda what: isinstance(what, Job)):
+            access, what = group[0]
             if isinstance(what, Job):
-                if what.count and not self._is_done(access):
-                    names = (*access.reads, *access.writes)
-                    calls.append((access, (what, [self._place(n) for n in names])))
-                continue
-            flush(i - 1)
-            out.append(self._copy(access.writes[0]) if what is None else self._hosted(access, what))
-            drop(i)
-        flush(len(steps) - 1)
+                calls = [(a, self._task(a, job)) for a, job in group if self._runs(a, job)]
+                if not calls:
+                    continue
+                out += self._series(calls)
+            elif what is None:
+                out.append(self._copy(access.writes[0]))
+            else:
+                out.append(self._hosted(access, what))
+            drop(last)
         return out
+
+    def _series(self, calls: Sequence[tuple[StepAccess, Task]]) -> list[Series]:
+        """Calls that follow each other, for the pool."""
+        return [Series(self._phases(calls), self.threads, self._untidy if FAST else ())]
+
+    def _task(self, access: StepAccess, job: Job) -> Task:
+        return job, [self.place(n) for n in (*access.reads, *access.writes)]
+
+    def _runs(self, access: StepAccess, job: Job) -> bool:
+        return bool(job.count) and not self.is_done(access)
 
     @property
     def copied(self) -> int:
         """Bytes of tensors that a run copies whole, because something else holds or reads them."""
-        copies = [a for a in self.plan.steps if a.copies and not self._is_done(a)]
+        copies = [a for a in self.plan.steps if a.copies and not self.is_done(a)]
         return sum(size_of(self.types[a.writes[0]]) for a in copies)
-
-    def _is_done(self, access: StepAccess) -> bool:
-        """Whether a step copies what already lies where it should."""
-        return access.copies and self._place(access.reads[0]) == self._place(access.writes[0])
 
     def _phases(self, calls: Sequence[tuple[StepAccess, Task]]) -> list[list[Task]]:
         """Calls in order, those that follow each other and need nothing of each other together."""
@@ -275,22 +234,19 @@ class Prepared(Slots):
         return out
 
     def _extent(self, name: str) -> Extent:
-        """The bytes of a buffer; arguments may be one array, so they count as one cell."""
-        root = self._root(name)
-        cell, begin = self._places[root]
-        if cell < len(self.image.inputs):
-            return -1, 0, 1
-        return cell, begin, begin + size_of(self.types[root])
+        """The bytes of a buffer; arguments may be one array, so they count as one."""
+        found = self.extent(name)
+        return (-1, 0, 1) if found[0] < self.given else found
 
     def _copy(self, name: str) -> HostAction:
         return Copied(self, name)
 
     def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
         readers = [self._reader(n) for n in access.reads]
-        cells_made = [self._places[n][0] for n in access.writes]
+        cells_made = [self.places[n][0] for n in access.writes]
         tidy = [n in self.tidy for n in access.writes]
         first = len(self.image.inputs)
-        ours = [*range(first, first + len(self._results)), self._arena_cell]
+        ours = [*range(first, first + len(self.results)), self.arena_slot]
         # Memory of arguments that a later step may write to: a branch can return one of them as it is.
         given = enumerate(self.image.inputs)
         lent = [i for i, n in given if n in self.donated and self.plan.is_reused(n)]
@@ -345,7 +301,7 @@ class Prepared(Slots):
     @property
     def _room(self) -> int:
         """Bytes of the arena; empty buffers lie there too, and their kernels want its address."""
-        used = any(cell == self._arena_cell for cell, _ in self._places.values())
+        used = any(cell == self.arena_slot for cell, _ in self.places.values())
         return max(self.plan.arena, int(used))
 
     @property
@@ -358,7 +314,7 @@ class Prepared(Slots):
     def _quick(self) -> Callable[[Sequence[Array]], list[Array]] | None:
         """The usual program: one run of kernels, whose results are all that it returns."""
         alone = len(self._segments) == 1 and isinstance(self._segments[0], Series)
-        own = [s.space for s in self._results] == list(self.image.outputs)
+        own = [s.space for s in self.results] == list(self.image.outputs)
         if not (FAST and alone and own and self._made):
             return None
         series, made, general = self._segments[0], tuple(self._made), self._general
@@ -366,7 +322,7 @@ class Prepared(Slots):
         self.quick = series
         room = self._room
         size, arena = (room,), memory.maker(room)
-        pack = self._pack if room else struct.Struct(f"{self._arena_cell}P").pack
+        pack = self._pack if room else struct.Struct(f"{self.arena_slot}P").pack
 
         single = len(made) == 1
         first, shape_1, dtype_1 = made[0]

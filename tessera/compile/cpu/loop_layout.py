@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,6 +140,16 @@ class Words:
         self.kept.append(x)
         return address(x)
 
+    def entered(self, program: Prepared) -> Prepared:
+        """What runs in the place of a program."""
+        return program
+
+    def noted(
+        self, program: Prepared, segment: Any, items: Callable[[], list[Item]]
+    ) -> Sequence[Item]:
+        """What is done for a segment of a program."""
+        return items()
+
     def finished(self) -> Array:
         """The words with their addresses."""
         made = np.zeros(len(self.values), np.int64)
@@ -171,8 +182,8 @@ class ProgramFrame(Frame):
     """The cells of a prepared program, of which some are bound by who runs it."""
 
     def __init__(self, w: Words, region: Region):
-        program = region.program
-        super().__init__(w, program.cells + 1)
+        program = w.entered(region.program)
+        super().__init__(w, program.arena_slot + 1)
         self.program, self.bound = program, set[int]()
         inputs = program.image.inputs
         first = len(inputs) - len(region.captured)
@@ -206,7 +217,7 @@ class ProgramFrame(Frame):
         p = self.program
         sizes = {p.where(s.buffers[0])[0] if s.kind == "host" else p.where(s.space)[0]: s.size
                  for s in p.plan.storages if s.kind in ("host", "result")}  # fmt: skip
-        sizes[p.cells] = p.room
+        sizes[p.arena_slot] = p.room
         for cell, size in sizes.items():
             if cell not in self.bound:
                 self.w.temporary.append((self.word(cell), size))
@@ -215,20 +226,24 @@ class ProgramFrame(Frame):
         """What the program does."""
         out: list[Item] = []
         for s in self.program.segments:
-            match s:
-                case Series():
-                    self.w.series.append(s)
-                    out.append((SERIES, s.address, self.cells))
-                case Copied():
-                    view = self.program.copies[s.name]
-                    cell, offset, _ = self.program.where(view.base)
-                    source = Place(self.variable(cell), offset + view.offset, view.strides)
-                    out += copy(self.w, self.program.types[s.name], source, self.place(s.name))
-                case Hosted():
-                    out += self.hosted(s)
-                case _:
-                    assert isinstance(s, Dropped), s
+            out += self.w.noted(self.program, s, partial(self.done, s))
         return out
+
+    def done(self, s: Any) -> list[Item]:
+        """What a segment of the program does."""
+        match s:
+            case Series():
+                self.w.series.append(s)
+                return [(SERIES, s.address, self.cells)]
+            case Copied():
+                view = self.program.copies[s.name]
+                cell, offset, _ = self.program.where(view.base)
+                source = Place(self.variable(cell), offset + view.offset, view.strides)
+                return copy(self.w, self.program.types[s.name], source, self.place(s.name))
+            case Hosted():
+                return self.hosted(s)
+        assert isinstance(s, Dropped), s
+        return []
 
     def hosted(self, s: Hosted) -> list[Item]:
         """A loop or a choice inside of a step."""

@@ -2,8 +2,8 @@
 
 A step of a scan or of a while_loop is a program.  Where all that it does is kernels, copies, and loops and
 choices of such programs, the whole loop is one call of machine code (runtime/steps_ir.py).  From time to time
-it asks Python whether to go on, so that signals are seen.  A body that calls the host runs step by step, and
-so does a loop that is observed.
+it asks Python whether to go on, so that signals are seen.  A body that calls the host runs step by step.  A
+profile has a loop laid out once more with clocks between what its steps do (inspect/profile_loop.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tessera.compile.cpu.loop_layout import (
     lay_out,
     placed,
 )
+from tessera.core.observe import Observed
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array
 from tessera.runtime import memory
@@ -39,6 +40,11 @@ _GROWTH = 8  # of the steps between two looks, at most
 
 Slow = Callable[..., Any]
 
+# What runs a loop while programs are observed; None: its steps run one by one.
+LOOPS: Observed[Callable[[NativeLoop], Callable[[Sequence[Array]], list[Array]] | None]] = Observed(
+    "loops", "loops on the CPU whose steps need no Python"
+)
+
 
 class NativeLoop:
     """A loop: (*carry, *xs, *others) -> (*carry, *ys)."""
@@ -48,7 +54,8 @@ class NativeLoop:
         types = [steps.body.program.types[n] for n in steps.body.program.image.inputs]
         self.carried = [_described(t) for t in types[: steps.carry]]
         self.rows = [_described(t) for t in results[steps.carry :]]
-        self.free: list[_State] = [_State(steps)]
+        self.free: list[LoopState] = [LoopState(steps)]
+        self.watched: Any = None  # what a profile has made of it
 
     @property
     def bytes(self) -> int:
@@ -58,18 +65,23 @@ class NativeLoop:
 
     def __call__(self, *operands: Array) -> list[Array]:
         if PROGRAMS.observers or LAUNCHES.observers:
-            made: list[Array] = self.slow(*operands)
-            return made
+            return self.observed(operands)
         try:
             state = self.free.pop()
         except IndexError:  # another thread is in this loop
-            state = _State(self.steps)
+            state = LoopState(self.steps)
         try:
             return self.run(state, operands)
         finally:
             self.free.append(state)
 
-    def run(self, state: _State, operands: Sequence[Array]) -> list[Array]:
+    def observed(self, operands: Sequence[Array]) -> list[Array]:
+        """Run while something looks on."""
+        run = LOOPS.observers[-1](self) if LOOPS.observers else None
+        made: list[Array] = self.slow(*operands) if run is None else run(operands)
+        return made
+
+    def run(self, state: LoopState, operands: Sequence[Array]) -> list[Array]:
         s = self.steps
         n, stop = s.carry, s.carry + s.xs
         slots = [memory.empty(shape, dtype) for shape, dtype in self.carried]
@@ -96,11 +108,11 @@ class NativeLoop:
         return [*carry, *ys]
 
 
-class _State:
+class LoopState:
     """The words of a loop, which one thread at a time may use."""
 
-    def __init__(self, steps: Steps):
-        w = Words()
+    def __init__(self, steps: Steps, words: Words | None = None):
+        w = Words() if words is None else words
         w.control = w.add(0, 0, 0)
         laid = lay_out(w, steps)
         self.kept = w, laid

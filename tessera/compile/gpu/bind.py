@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.planned import Boxed, PlannedProgram
+from tessera.compile.slots import segments
 from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.runtime.cuda.device import Gpu
@@ -42,32 +43,28 @@ def segments_of(p: PlannedProgram, gpu: Gpu) -> tuple[list[Segment], int]:
     modules: dict[int, DriverModule] = {}
     need = 0
     out: list[Segment] = []
-    waiting: list[tuple[DeviceLaunch, Touched]] = []
-
-    def flush() -> None:
-        if waiting:
-            launches, touched = zip(*waiting, strict=True)
-            out.append(Replayed(launches, gpu, partial(order, touched)))
-            waiting.clear()
-
-    for access, c in p.steps:
-        if not isinstance(c, GpuCall):
-            flush()
-            out.append(between(p, access, c))
+    for _, group in segments(p.steps, lambda c: isinstance(c, GpuCall)):
+        access, first = group[0]
+        if not isinstance(first, GpuCall):
+            out.append(between(p, access, first))
             continue
-        code = codes[c]
-        if id(code) not in modules:
-            modules[id(code)] = DriverModule(code.image, gpu)
-        need = max(need, c.blocks * max(c.scratch, code.scratch))
-        if c.blocks:
-            waiting.append((_launch(p, c, code, modules[id(code)]), p.touched(c, code)))
-    flush()
+        launches: list[tuple[DeviceLaunch, Touched]] = []
+        for _, c in group:
+            code = codes[c]
+            if id(code) not in modules:
+                modules[id(code)] = DriverModule(code.image, gpu)
+            need = max(need, c.blocks * max(c.scratch, code.scratch))
+            if c.blocks:
+                launches.append((_launch(p, c, code, modules[id(code)]), p.touched(c, code)))
+        if launches:
+            series, touched = zip(*launches, strict=True)
+            out.append(Replayed(series, gpu, partial(order, touched)))
     return out, need
 
 
 def between(p: PlannedProgram, access: StepAccess, c: Any) -> HostStep | MoveStep:
     """A step that is no launch."""
-    cells = tuple(p.cell(n) for n in access.writes)
+    cells = tuple(p.slot(n) for n in access.writes)
     if isinstance(c, Put | Get):
         spots = {n: p.spot(n) for n in (*access.reads, *access.writes)}
         return MoveStep(access.name, c, spots, cells)

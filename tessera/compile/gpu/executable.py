@@ -33,10 +33,12 @@ from tessera.core.flags import flags
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
+from tessera.ir.graph.op import Op
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.target.triton.triton_source import Device
 from tessera.ops.callbacks import ensure
 from tessera.ops.places import checked_index
+from tessera.ops.small_matrices import no_factor
 from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.gpu.bound_program import BoundProgram
@@ -144,6 +146,8 @@ class GpuExecutable(GpuCompilation[Bound]):
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
             return self._alone(decompose_on_gpu(alone_at(s, types, sizes)))
+        if s.node.op.call == "sound":
+            return _check(s, sizes), 0
         if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0
@@ -170,7 +174,7 @@ def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:
     return made
 
 
-_WARNED: set[str] = set()
+_WARNED: set[Op] = set()
 
 
 def _library(
@@ -192,8 +196,8 @@ def _hosted(
     """What runs a node on the host, and warns of it if there is a reason."""
     n = s.node
     travels = any(0 not in types[x].shape for x in s.operands)
-    if why and travels and n.op.name not in _WARNED:
-        _WARNED.add(n.op.name)
+    if why and travels and n.op not in _WARNED:
+        _WARNED.add(n.op)
         warnings.warn(
             f"{n.op.name}: {why}; it runs on the host, and its operands travel there and back",
             RuntimeWarning,
@@ -207,6 +211,18 @@ def _hosted(
         return run
     once = cache(lambda: run(()))  # what nothing changes travels once
     return lambda xs: once()
+
+
+def _check(s: HostCall, sizes: Mapping[str, int]) -> Any:
+    """What reads whether factors exist, and raises the error of the op where they do not."""
+    params, of = s.node.params, s.node.types[2].substitute(sizes)
+
+    def run(xs: Sequence[DeviceArray]) -> list[DeviceArray]:
+        if not xs[0].numpy():
+            raise no_factor(of, **params).at(s.node.location)
+        return []
+
+    return run
 
 
 def _travel(

@@ -70,7 +70,6 @@ class GpuImage:
     views: dict[str, View] = field(default_factory=dict)
     tables: dict[str, Table | Node] = field(default_factory=dict)  # there before a run
     steps: list[tuple[StepAccess, GpuCall | HostCall]] = field(default_factory=list)
-    copies: set[str] = field(default_factory=set)  # of whole tensors, before something changes them
 
     @property
     def calls(self) -> list[GpuCall]:
@@ -163,7 +162,7 @@ def encode(image: GpuImage, g: Graph) -> bytes | None:
 
     whole = {
         "target": "gpu", "name": image.name, "inputs": image.inputs, "outputs": image.outputs,
-        "sizes": dict(image.sizes), "donated": sorted(image.donated), "copies": sorted(image.copies),
+        "sizes": dict(image.sizes), "donated": sorted(image.donated),
         "views": {n: [v.base, v.offset, v.strides] for n, v in image.views.items()},
         "buffers": {n: number(t) for n, t in image.types.items()},
         "tables": {
@@ -209,19 +208,19 @@ def decode(data: bytes, g: Graph) -> GpuImage:
         {n: View(base, offset, tuple(strides)) for n, (base, offset, strides) in whole["views"].items()},
         {n: g.nodes[t] if isinstance(t, int) else Table(t[0], tuple(t[1]), types[t[2]])
          for n, t in whole["tables"].items()},
-        [(_accessed(a), step(s)) for a, s in whole["steps"]], set(whole["copies"]),
+        [(_accessed(a), step(s)) for a, s in whole["steps"]],
     )  # fmt: skip
 
 
 def _access(a: StepAccess) -> list[Any]:
     assert not a.temporary, a
-    assert not a.copies, a
-    return [a.name, a.reads, a.writes, sorted(a.in_place), a.host]
+    return [a.name, a.reads, a.writes, sorted(a.in_place), a.host, a.copies]
 
 
 def _accessed(a: list[Any]) -> StepAccess:
-    name, reads, writes, shared, host = a
-    return StepAccess(name, tuple(reads), tuple(writes), frozenset((x, y) for x, y in shared), host)
+    name, reads, writes, shared, host, copies = a
+    in_place = frozenset((x, y) for x, y in shared)
+    return StepAccess(name, tuple(reads), tuple(writes), in_place, host, copies=copies)
 
 
 def _box(b: TmaParameter) -> list[Any]:

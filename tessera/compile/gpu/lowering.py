@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +28,7 @@ from tessera.ir.schedule.device_steps import Laid, Placed, SplitStep
 from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
-from tessera.ir.schedule.layout import is_row_major, layout_of, row_major
+from tessera.ir.schedule.layout import is_row_major, row_major
 from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.schedule.passes.specialize import specialize_kernel
 from tessera.ir.schedule.rename import renamed
@@ -130,6 +130,7 @@ class GpuLowering(Views):
         self.types, self.views = self.image.types, self.image.views
         self.tables, self.steps = self.image.tables, self.image.steps
         self.made = LoweredProgram(self.image, driver, p.plain or p, laid=p.laid)
+        self.checks: list[tuple[StepAccess, HostCall]] = []  # that factors exist: last of all
         self._units: dict[Any, Unit] = {}
         self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
         self._twins: dict[str, Kernel] = {}  # kernels before sizes were put in, and their types
@@ -147,6 +148,8 @@ class GpuLowering(Views):
             known = len(self.steps)
             origin = self._add(s)
             self.made.origin.update({access.name: origin for access, _ in self.steps[known:]})
+        self.steps += self.checks
+        self.made.origin.update({access.name: s for access, s in self.checks})
         return self.made
 
     # Steps
@@ -176,13 +179,15 @@ class GpuLowering(Views):
     def _add_call(self, s: HostCall) -> None:
         """Lower a host call: alias, dedicated kernel, or a call of the host."""
         if s.node.op.call == "barrier":
-            for x, y in zip(s.operands, s.results, strict=True):
-                self._alias(y, x, self._layout(x))
+            for view in self.shown(s) or ():
+                self.alias(*view)
+        elif s.node.op.call == "sound":
+            self._add_check(s)
         elif s.node.op.makes == "data":
             self.tables[s.results[0]] = s.node
         elif self._is_empty(s):
             for y in s.results:
-                self._alias(y, s.operands[0], (0, row_major(self.types[y])))
+                self.alias(y, s.operands[0], (0, row_major(self.types[y])))
         elif s.node.op.kernel in ATTENDS:
             self._add_attention(s)
         elif s.node.op.call == "kernel":
@@ -194,6 +199,13 @@ class GpuLowering(Views):
         else:
             access = StepAccess(s.node.op.name, s.operands, s.results, host=True)
             self.steps.append((access, s))
+
+    def _add_check(self, s: HostCall) -> None:
+        """A result whose factors exist if a bool holds: the host reads the bool at the end."""
+        x, ok, _ = s.operands
+        self.alias(s.results[0], x, self.layout(x))
+        check = replace(s, operands=(ok,), results=())
+        self.checks.append((StepAccess(s.node.op.name, (ok,), (), host=True), check))
 
     def _is_empty(self, s: HostCall) -> bool:
         """Whether a call makes tensors without elements, and nothing else happens."""
@@ -360,7 +372,8 @@ class GpuLowering(Views):
         """A copy, which is none where the memory plan gives both one place."""
         self._add_copy(y, x, lambda place: place, s)
         if self.steps:
-            self.image.copies.add(self.steps[-1][0].name)
+            access, call = self.steps[-1]
+            self.steps[-1] = replace(access, copies=True), call
 
     def _launch(
         self, name: str, launch: Launch, ins: tuple[str, ...], outs: tuple[str, ...],
@@ -381,7 +394,7 @@ class GpuLowering(Views):
 
     def _is_constant(self, name: str) -> bool:
         """Whether a buffer is an input, or a part of one, that the program does not write."""
-        base = self._root(name)
+        base = self.root(name)
         return base in self.p.inputs and base not in self.image.donated
 
     def _add_view(self, s: HostCall) -> None:
@@ -389,13 +402,12 @@ class GpuLowering(Views):
         (x,), (y,) = s.operands, s.results
         params = substitute_params(s.node.params, self.sizes)
         if 0 in self.types[y].shape:
-            self._alias(y, x, (0, row_major(self.types[y])))
+            self.alias(y, x, (0, row_major(self.types[y])))
             return
-        layout = layout_of(s.node.op, self.types[x], self.types[y], params, self._layout(x))
-        in_order = layout is not None and is_row_major(self.types[y], layout[1])
-        if layout is not None and in_order and layout[0] % ALIGNED == 0:
-            self._alias(y, x, layout)
-            return
+        for _, _, layout in self.shown(s) or ():
+            if is_row_major(self.types[y], layout[1]) and layout[0] % ALIGNED == 0:
+                self.alias(y, x, layout)
+                return
         view = s.node.op.view
         assert view is not None
         self._add_copy(y, x, lambda place: view(place, (self.types[x],), params), s)

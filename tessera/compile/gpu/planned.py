@@ -5,7 +5,7 @@ No GPU needs to be there: bind.py loads the code on a device, and offline.py sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
-from tessera.ir.schedule.memory import StepAccess, numbered, plan_memory, size_of
+from tessera.ir.schedule.memory import StepAccess, size_of
 from tessera.runtime.cuda.launch import FixedValue, Pointer, i32
 from tessera.runtime.cuda.tma import TmaDescriptor
 from tessera.runtime.gpu.bound_program import Cells, Spot
@@ -61,19 +61,13 @@ class PlannedProgram(Slots):
         self.moves: dict[tuple[str, str], int] = {}
         self._moved: dict[str, HostCall] = {}
         steps = [self._hosted(a, s) if isinstance(s, HostCall) else (a, s) for a, s in image.steps]
-        steps = offload.beside(steps, self.types, self._root)
+        steps = offload.beside(steps, self.types, self.root)
         for i, (_, c) in enumerate(steps):
             if isinstance(c, Put | Get):
                 self.moves[c.engine, c.value] = i
-        cells = (*self.inputs, *self.tables)
-        self.plan = plan_memory(
-            self.name, self.types, [a for a, _ in steps], cells, self.outputs, self.views,
-            image.donated,
-        )  # fmt: skip
-        self._results = [s for s in self.plan.storages if s.kind == "result"]
-        names, self._places = numbered(self.plan, cells)
-        self._count = len(names)
-        self.steps = self._needed(steps)
+        given = (*self.inputs, *self.tables)
+        self.number(self.name, [a for a, _ in steps], given, self.outputs, image.donated)
+        self.steps = [(a, c) for a, c in steps if not self.is_done(a)]
 
     def _hosted(self, access: StepAccess, s: HostCall) -> Step:
         """What runs an op that is no kernel, with the bytes that it takes meanwhile."""
@@ -83,15 +77,6 @@ class PlannedProgram(Slots):
             return made
         run, extra = self.host(s, self.types, self.sizes)
         return replace(access, temporary=extra), run
-
-    def _needed(self, steps: Sequence[Step]) -> list[Step]:
-        """The steps, without copies of a tensor to where it is already."""
-
-        def stays(a: StepAccess) -> bool:
-            copies = a.name in self.image.copies
-            return copies and self._place(a.reads[0]) == self._place(a.writes[0])
-
-        return [(a, c) for a, c in steps if not stays(a)]
 
     # The IR that it came from
 
@@ -107,45 +92,35 @@ class PlannedProgram(Slots):
 
     # Places
 
-    def place(self, name: str) -> tuple[int, int]:
-        """The cell and the offset of a buffer: inputs come first, then tables, results, the arena and
-        scratch.
-        """
-        return self._place(name)
-
     def spot(self, name: str) -> Spot:
         """What a buffer is, and its place."""
         t = self.types[name]
         shape = tuple(int(n) for n in t.shape)
-        return Spot(shape, np.dtype(t.dtype.np), size_of(t), *self._place(name))
-
-    def cell(self, name: str) -> int:
-        """The cell of a buffer that is no view."""
-        return self._places[name][0]
+        return Spot(shape, np.dtype(t.dtype.np), size_of(t), *self.place(name))
 
     @property
     def scratch_cell(self) -> int:
         """The cell of scratch, behind that of the arena."""
-        return self._count + 1
+        return self.arena_slot + 1
 
     def cells(self, scratch: int) -> Cells:
         """The cells of a run, with so many bytes of scratch."""
-        results, outputs = [s.space for s in self._results], self.outputs
+        results, outputs = [s.space for s in self.results], self.outputs
         views = frozenset(i for i, n in enumerate(outputs) if n in self.views)
         return Cells(
-            len(self.inputs), self._count, tuple(map(self.spot, results)), tuple(map(self.spot, outputs)),
+            len(self.inputs), self.arena_slot, tuple(map(self.spot, results)), tuple(map(self.spot, outputs)),
             views, self.plan.arena, scratch,
         )  # fmt: skip
 
     @property
     def result_sizes(self) -> list[int]:
         """The bytes of the cells of results."""
-        return [s.size for s in self._results]
+        return [s.size for s in self.results]
 
     @cached_property
     def overwritten(self) -> frozenset[int]:
         """The donated inputs whose memory something else takes."""
-        return frozenset(i for i, n in enumerate(self.inputs) if len(self.plan.place[n].lives) > 1)
+        return frozenset(i for i, n in enumerate(self.inputs) if self.is_overwritten(n))
 
     # Launches
 
@@ -164,7 +139,7 @@ class PlannedProgram(Slots):
         """The memory of a launch; scratch is one piece, which launches have one after another."""
         parts: dict[bool, list[Place]] = {False: [], True: []}
         for writes, n in zip(c.writable, c.buffers, strict=True):
-            cell, offset = self._place(n)
+            cell, offset = self.place(n)
             if size := size_of(self.types[n]):
                 parts[writes].append((cell, offset, offset + size - 1))
         if c.scratch or code.scratch:
@@ -176,7 +151,7 @@ class PlannedProgram(Slots):
         boxes = {b.at: b for b in c.boxes}
         given: list[Pointer | FixedValue | Boxed] = []
         for i, n in enumerate(c.buffers):
-            cell, offset = self._place(n)
+            cell, offset = self.place(n)
             if i in boxes:
                 given += [Boxed(boxes[i].map, cell, offset), *map(FixedValue, boxes[i].rest)]
             else:

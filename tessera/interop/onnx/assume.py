@@ -17,6 +17,7 @@ import numpy as np
 
 from tessera.interop.onnx.rule import is_known, tracing
 from tessera.ir.graph.ir import Value, host_data
+from tessera.ir.graph.op import Op
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -111,14 +112,19 @@ _THROUGH: dict[str, Callable[[Any, int], list[tuple[Value | None, Any]]]] = {
 }  # fmt: skip
 
 
+def _is_same(op: Op) -> bool:
+    """Whether an op shows the numbers of its operand."""
+    return op.reshapes or op.casts or op.spreads
+
+
 def _number(v: Value) -> Any:
     """The number that a value of one element is known to be."""
     if is_known(v):
         data = host_data(v)
-    elif v.node is not None and v.node.op.name == "constant":
+    elif v.node is not None and v.node.op.makes == "data":
         held = v.node.params["value"]
         data = held.array if hasattr(held, "array") else host_data(held)
-    elif v.node is not None and v.node.op.name in ("reshape", "cast", "broadcast_to"):
+    elif v.node is not None and _is_same(v.node.op):
         return _number(v.node.operands[0])
     else:
         return None

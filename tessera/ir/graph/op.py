@@ -111,6 +111,7 @@ class Op:
     spreads: bool = False  # shows an element at several places
     reshapes: bool = False  # keeps the elements in row-major order
     by_parts: bool = False  # does to real and imaginary parts what it does to real tensors
+    pairs: bool = False  # point by point, with a kernel for whole complex tensors
     in_place: Op | None = None  # the primitive that writes the same part where the tensor is
     makes: str = ""  # what an op without operands makes: data, number, index or size
     kernel: str = (

@@ -37,7 +37,7 @@ def layout_of(
     offset, strides = base
     if op.view is None or 0 in operand.shape or 0 in result.shape:
         return None
-    if op.name == "reshape" and is_row_major(operand, strides):
+    if op.reshapes and is_row_major(operand, strides):
         return offset, row_major(result)
     axes: dict[str, Size] = {f"_v{i}": n for i, n in enumerate(result.shape)}
     place = op.view(tuple(symbol(a) for a in axes), (operand,), params)

@@ -171,7 +171,7 @@ class _CpuBench:
         if bits != self.bits and flags().numerics != "fast":
             return None
         chosen: Any = s
-        return Candidate(chosen, run)
+        return Candidate(run, nest=chosen)
 
 
 def fastest(tried: Sequence[Candidate], end: float) -> FoundSchedule:

@@ -42,7 +42,7 @@ def place_of(device: Device) -> str:
     return f"{g.kind} {g.architecture} {g.name}, triton {version()}"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tried(Candidate):
     """A schedule on a device."""
 
@@ -141,7 +141,7 @@ class _GpuBench:
             return e
         spills = any(f.spilled for f in timed.figures)
         return Tried(
-            nest, timed.run, clock=timed.seconds, spills=spills,
+            timed.run, nest=nest, clock=timed.seconds, spills=spills,
             made=lambda: executable.run(self.arrays),
         )  # fmt: skip
 
