@@ -31,6 +31,7 @@ from tessera.cli.bench import _measured
 from tessera.cli.subjects import Subject
 from tessera.inspect.page_compare import programs_in
 from tessera.inspect.page_runs import timed_runs
+from tessera.inspect.profile_rows import self_times
 from tessera.ir.graph.ir import data_of
 from tessera.tune.roofline import peaks_here
 
@@ -102,11 +103,12 @@ def by_profiler(f: Any, args: tuple[Any, ...], budget: float, folder: Path) -> d
         while count < 3 or time.perf_counter() - begin < budget:
             f(*args)
             count += 1
-    runs = [s for s in p.spans if s.kind == "program" and s.name == f.__name__]
+    whole = zip(p.spans, self_times(p.spans), strict=True)
+    runs = [(s, own) for s, own in whole if s.kind == "program" and s.name == f.__name__]
     assert len(runs) == count
     return {
-        "profiler": statistics.median((s.end - s.begin) / 1e9 for s in runs),
-        "steps, profiler": sum(r.usual * len(r.runs) / count for r in p.kernels),
+        "profiler": statistics.median((s.end - s.begin) / 1e9 for s, _ in runs),
+        "steps, profiler": statistics.median((s.end - s.begin - own) / 1e9 for s, own in runs),
         "roof, profiler": max(r.fraction for r in p.kernels),
     }
 
