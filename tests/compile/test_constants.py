@@ -113,7 +113,9 @@ def test_steps_of_constants_that_read_open_sizes_run_at_each_call() -> None:
 
     def f(x: ts.Tensor["N", 5, ts.f32]) -> Any:  # type: ignore[valid-type]  # noqa: F821
         y = ts.asarray(w) * x.shape[0]  # a kernel of constants and a size
-        return op.sum(x, axis=0) @ op.softmax(y, axis=-1), op.cholesky(y.T @ y + op.eye(7) * x.shape[0])
+        return op.sum(x, axis=0) @ op.softmax(y, axis=-1), op.cholesky(
+            y.T @ y + op.eye(7) * x.shape[0]
+        )
 
     g = ts.jit(f)
     for n in (3, 4):
