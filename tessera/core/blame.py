@@ -48,6 +48,21 @@ def misfit(
     return None
 
 
+def unfit(name: str, f: Callable[..., Any], args: Sequence[Any]) -> OperandError | None:
+    """The error of so many arguments for a function of a user, whatever it takes them for."""
+    try:
+        signature = inspect.signature(f)
+    except ValueError:  # what C code does not tell
+        return None
+    try:
+        signature.bind(*args)
+    except TypeError as e:
+        return OperandError(
+            f"{name}: the function is called with {len(args)} arguments: {_told(e)}"
+        )
+    return None
+
+
 def _told(e: TypeError) -> str:
     """Why arguments do not fit, in the words of every version of Python."""
     text = str(e).replace("missing a required keyword-only argument", "missing a required argument")

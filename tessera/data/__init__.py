@@ -1,5 +1,8 @@
 """Data: batches by number, shuffled by a key, loaded ahead; augmentations as ops."""
 
+from typing import TYPE_CHECKING
+
+from tessera.core.counterparts import lacking
 from tessera.data.augment import (
     affine,
     brightness,
@@ -25,3 +28,9 @@ __all__ = [
     "normalize",
     "saturation",
 ]
+
+
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> object:
+        raise lacking("data", name, __all__)

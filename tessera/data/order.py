@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import constructor_blames_arguments, methods_blame_arguments
 from tessera.core.errors import OperandError
 from tessera.core.philox import philox, random_words
 from tessera.ir.graph.ir import Value, host_data
@@ -34,6 +35,8 @@ def words_of(key: Any) -> tuple[int, int]:
     return int(data[0]), int(data[1])
 
 
+@methods_blame_arguments
+@constructor_blames_arguments
 class Order:
     """Permutations of 0 to count - 1, one for each epoch; without a key, the order as it is."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import blames_arguments, demand_function, unfit
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, RuleError
 from tessera.core.types import TensorType
@@ -75,6 +75,9 @@ def _called(name: str, f: Callable[..., Any], types: Types, args: Any, kwargs: A
     if len(given) != len(kwargs):
         raise OperandError(f"{name}: pass tensors by position; keywords are for plain values")
     bound = partial(f, **given) if given else f
+    error = unfit(name, bound, args)
+    if error is not None:
+        raise error
     return _without(_caller(bound, types))(*args)
 
 

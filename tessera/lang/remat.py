@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.errors import OperandError, RuleError, located
 from tessera.ir.graph.ir import Graph, current_builder
 from tessera.ir.graph.op import forbidden
@@ -42,11 +42,13 @@ class Offload:
     policy: tuple[str, ...]
 
 
+@blames_arguments
 def offload(policy: str | Sequence[str] = "dots") -> Offload:
     """A policy of checkpoint: what "dots", "everything" or a list of names keeps is written out until the
     derivative reads it back: from a GPU to the memory of the host, on a CPU to a temporary file.
     """
-    names = (policy,) if isinstance(policy, str) else tuple(policy)
+    listed = isinstance(policy, list | tuple)
+    names = tuple(policy) if listed else (policy,)
     if isinstance(policy, str) and policy not in POLICIES[1:]:
         raise located(
             OperandError(

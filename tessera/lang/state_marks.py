@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import brief
 from tessera.core.device import Device
 from tessera.core.dtype import f32
 from tessera.core.errors import AnnotationError, OperandError, located
@@ -25,11 +26,12 @@ class Mark:
     name: str
     number: int | None = None
 
-    def __call__(self, number: int) -> Mark:
-        if self.name != "rolling_window" or type(number) is not int or number < 1:
+    def __call__(self, number: Any = None, *more: Any, **named: Any) -> Mark:
+        if more or named or self.name != "rolling_window" or type(number) is not int or number < 1:
+            given = ", ".join(brief(x) for x in (number, *more, *named.values()))
             raise located(
                 OperandError(
-                    f"{self.name}({number!r:.20}): only rolling_window takes a number, that of the "
+                    f"{self.name}({given}): only rolling_window takes a number, that of the "
                     "positions a query sees"
                 )
             )

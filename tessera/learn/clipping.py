@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import blames_arguments, wanting
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
 from tessera.learn.leafwise import power
 from tessera.learn.optimizer import Tree
+from tessera.ops.define import as_value
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,10 +51,11 @@ def _wide_power(g: Any) -> Any:
     return op.square(g if g.dtype.bits > f32.bits else op.cast(g, f32))
 
 
-@wanting
+@blames_arguments
 def global_norm(grads: Tree) -> Any:
     """The Euclidean norm of all elements of a tree together."""
-    return op.sqrt(op.sum(op.stack([op.sum(_wide_power(g)) for g in tree.leaves(grads)])))
+    leaves = [as_value(g, "optim.global_norm") for g in tree.leaves(grads)]
+    return op.sqrt(op.sum(op.stack([op.sum(_wide_power(g)) for g in leaves])))
 
 
 @_no_step("clip_by_global_norm", "clip_norm")

@@ -40,6 +40,14 @@ class Gradients:
     apply: Callable[[Tree, Tree], Tree]
 
 
+def _demand_optimizer(name: str, given: Any) -> None:
+    if not (hasattr(given, "init") and hasattr(given, "update")):
+        raise OperandError(
+            f"{name}: optimizer is {type(given).__name__} {brief(given, 40)}, expected an optimiser such as "
+            "optim.adam(1e-3)"
+        )
+
+
 def _demand_limit(name: str, limit: float) -> None:
     if not limit > 0:
         raise OperandError(f"{name}: limit is {limit}, expected a number above 0")
@@ -122,6 +130,8 @@ def _labels(params: Tree, label: Label | Tree) -> list[Any]:
 @wanting
 def groups(optimizers: Mapping[Any, Any], label: Any) -> Optimizer:
     """An optimiser for each group of parameters; label(name, parameter) says which, None for a frozen one."""
+    for each in optimizers.values():
+        _demand_optimizer("groups", each)
 
     def split(params: Tree) -> dict[Any, list[int]]:
         labels = _labels(params, label)
@@ -167,6 +177,7 @@ def masked(optimizer: Any, mask: Any) -> Optimizer:
 @wanting
 def accumulate(optimizer: Any, every: int) -> Optimizer:
     """A step of the optimiser for each `every` updates, with the mean of their gradients."""
+    _demand_optimizer("accumulate", optimizer)
     if every < 1:
         raise OperandError(f"accumulate: every is {every}, expected at least 1")
 
@@ -199,6 +210,7 @@ def ema(optimizer: Any, decay: float = 0.999) -> Optimizer:
     It starts at the first parameters; early on it forgets faster: min(decay, (1 + n) / (10 + n)) after n
     steps.
     """
+    _demand_optimizer("ema", optimizer)
     if not 0 <= decay <= 1:
         raise OperandError(f"ema: decay is {decay}, expected 0 to 1")
 

@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from tessera.core.errors import OperandError, located
+from tessera.core.blame import brief
+from tessera.core.errors import AxisError, OperandError, located
 from tessera.nn.linear import as_layer
 from tessera.nn.module import Module
 from tessera.ops.random_bits import split
@@ -60,7 +61,15 @@ class Sequential(Module):
         return iter(self.layers)
 
     def __getitem__(self, i: Any) -> Any:
-        return Sequential(*self.layers[i]) if isinstance(i, slice) else self.layers[i]
+        if isinstance(i, slice):
+            return Sequential(*self.layers[i])
+        if not isinstance(i, int) or not -len(self.layers) <= i < len(self.layers):
+            raise located(
+                AxisError(
+                    f"nn.Sequential: index {brief(i)} does not name one of {len(self.layers)} layers"
+                )
+            )
+        return self.layers[i]
 
 
 def _stateless(layer: Any, x: Any, given: dict[str, Any]) -> Any:

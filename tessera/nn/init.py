@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, ShapeError, located
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
@@ -30,6 +31,7 @@ GAINS: dict[str, float] = {
 }
 
 
+@blames_arguments
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
     """The factor for a nonlinearity: linear, sigmoid, tanh, relu, leaky_relu (with its slope) or selu."""
     if nonlinearity == "leaky_relu":
@@ -43,6 +45,7 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
     return GAINS[nonlinearity]
 
 
+@blames_arguments
 def fans(shape: Shape) -> tuple[int, int]:
     """How many inputs an output of these weights sees, and how many outputs an input reaches."""
     if len(shape) < 2:
@@ -55,21 +58,25 @@ def fans(shape: Shape) -> tuple[int, int]:
     return shape[1] * window, shape[0] * window
 
 
+@blames_arguments
 def zeros(key: Any, shape: Shape, *, dtype: Any = "f32") -> Value:
     """Zeros; the key is not used."""
     return op.zeros(tuple(shape), dtype)
 
 
+@blames_arguments
 def ones(key: Any, shape: Shape, *, dtype: Any = "f32") -> Value:
     """Ones; the key is not used."""
     return op.ones(tuple(shape), dtype)
 
 
+@blames_arguments
 def constant(key: Any, shape: Shape, *, value: float, dtype: Any = "f32") -> Value:
     """One value everywhere; the key is not used."""
     return op.full(tuple(shape), value, dtype)
 
 
+@blames_arguments
 def uniform(
     key: Any, shape: Shape, *, low: float = 0.0, high: float = 1.0, dtype: Any = "f32"
 ) -> Value:
@@ -77,6 +84,7 @@ def uniform(
     return op.random.uniform(key, tuple(shape), low, high, dtype)
 
 
+@blames_arguments
 def normal(
     key: Any, shape: Shape, *, mean: float = 0.0, std: float = 1.0, dtype: Any = "f32"
 ) -> Value:
@@ -84,6 +92,7 @@ def normal(
     return op.random.normal(key, tuple(shape), mean, std, dtype)
 
 
+@blames_arguments
 def truncated_normal(
     key: Any,
     shape: Shape,
@@ -105,12 +114,14 @@ def truncated_normal(
     return mean + std * op.random.truncated_normal(key, a, b, tuple(shape), dtype)
 
 
+@blames_arguments
 def xavier_uniform(key: Any, shape: Shape, *, gain: float = 1.0, dtype: Any = "f32") -> Value:
     """Uniform with variance gain**2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(shape)))
     return uniform(key, shape, low=-bound, high=bound, dtype=dtype)
 
 
+@blames_arguments
 def xavier_normal(key: Any, shape: Shape, *, gain: float = 1.0, dtype: Any = "f32") -> Value:
     """Normal with variance gain**2 * 2 / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     return normal(key, shape, std=gain * math.sqrt(2.0 / sum(fans(shape))), dtype=dtype)
@@ -126,6 +137,7 @@ def _scale(shape: Shape, mode: str, nonlinearity: str, slope: float) -> float:
     return gain(nonlinearity, slope) / math.sqrt(max(fan, 1))
 
 
+@blames_arguments
 def kaiming_uniform(
     key: Any,
     shape: Shape,
@@ -140,6 +152,7 @@ def kaiming_uniform(
     return uniform(key, shape, low=-bound, high=bound, dtype=dtype)
 
 
+@blames_arguments
 def kaiming_normal(
     key: Any,
     shape: Shape,
@@ -153,16 +166,19 @@ def kaiming_normal(
     return normal(key, shape, std=_scale(shape, mode, nonlinearity, slope), dtype=dtype)
 
 
+@blames_arguments
 def lecun_normal(key: Any, shape: Shape, *, dtype: Any = "f32") -> Value:
     """Normal with variance 1 / fan_in."""
     return normal(key, shape, std=_scale(shape, "fan_in", "linear", 0.0), dtype=dtype)
 
 
+@blames_arguments
 def lecun_uniform(key: Any, shape: Shape, *, dtype: Any = "f32") -> Value:
     """Uniform with variance 1 / fan_in."""
     return kaiming_uniform(key, shape, nonlinearity="linear", dtype=dtype)
 
 
+@blames_arguments
 def orthogonal(key: Any, shape: Shape, *, gain: float = 1.0, dtype: Any = "f32") -> Value:
     """A matrix (out, the rest) with orthonormal rows or columns, uniform among these, times gain."""
     if len(shape) < 2:
@@ -178,6 +194,7 @@ def orthogonal(key: Any, shape: Shape, *, gain: float = 1.0, dtype: Any = "f32")
     return op.cast(gain * op.reshape(q.T if wide else q, tuple(shape)), dtype)
 
 
+@blames_arguments
 def dirac(key: Any, shape: Shape, *, groups: int = 1, dtype: Any = "f32") -> Any:
     """Weights of a convolution (out, in / groups, *window) that pass its channels on; the key is not used."""
     if len(shape) < 3 or shape[0] % groups:
@@ -197,6 +214,7 @@ def dirac(key: Any, shape: Shape, *, groups: int = 1, dtype: Any = "f32") -> Any
     return w
 
 
+@blames_arguments
 def sparse(
     key: Any, shape: Shape, *, sparsity: float, std: float = 0.01, dtype: Any = "f32"
 ) -> Value:
@@ -210,6 +228,7 @@ def sparse(
     return op.where(order < zero, 0.0, normal(b, shape, std=std, dtype=dtype))
 
 
+@blames_arguments
 def eye(key: Any, shape: Shape, *, dtype: Any = "f32") -> Value:
     """The identity matrix; the key is not used."""
     if len(shape) != 2:

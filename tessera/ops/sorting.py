@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.constraints import require
+from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, ShapeError
@@ -112,6 +112,12 @@ def searchsorted(
         raise ShapeError(f"searchsorted: {v.type} has {v.ndim} axes, expected one sorted axis")
     if side not in ("left", "right"):
         raise OperandError(f"searchsorted: side is {side!r}, expected 'left' or 'right'")
-    v = v if sorter is None else take(v, sorter, 0)
+    if sorter is not None:
+        order = as_value(sorter, "searchsorted")
+        if order.ndim != 1 or not unify(order.shape[0], v.shape[0], "searchsorted: sorter and x"):
+            raise ShapeError(
+                f"searchsorted: sorter is {order.type}, expected an index for each of {v.type}"
+            )
+        v = take(v, order, 0)
     dtype = promote(v.dtype, w.dtype)
     return searchsorted.bind(cast_to(v, dtype), cast_to(w, dtype), side=side)

@@ -1,5 +1,8 @@
 """Training: a small loop with checkpoints, metrics and resumption to the bit.  Nothing else depends on it."""
 
+from typing import TYPE_CHECKING
+
+from tessera.core.counterparts import lacking
 from tessera.train.checkpoints import Checkpoints
 from tessera.train.dashboard import Dashboard, log
 from tessera.train.fit import Result, fit
@@ -18,3 +21,9 @@ __all__ = [
     "fit",
     "log",
 ]
+
+
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> object:
+        raise lacking("train", name, __all__)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from tessera.core.blame import constructor_blames_arguments
 from tessera.core.errors import FileError
 from tessera.files.atomic import replacing
 
@@ -64,6 +65,7 @@ class _RowFile(ABC):
         self._file.close()
 
 
+@constructor_blames_arguments
 class CSV(_RowFile):
     """A table with a column for the step and one for each metric."""
 
@@ -104,6 +106,7 @@ def _row(cells: list[Any]) -> str:
     return out.getvalue()
 
 
+@constructor_blames_arguments
 class JSONLines(_RowFile):
     """A line of JSON for each step."""
 

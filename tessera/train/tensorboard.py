@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tessera.core.blame import constructor_blames_arguments
 from tessera.files.atomic import replacing
 
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
@@ -102,6 +103,7 @@ def step_of(data: bytes) -> int:
         shift, at = shift + 7, at + 1
 
 
+@constructor_blames_arguments
 class TensorBoard:
     """An event file in a folder, which `tensorboard --logdir folder` shows."""
 

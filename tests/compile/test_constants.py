@@ -106,3 +106,29 @@ def test_open_sizes_and_loops() -> None:
         x = ts.tensor(draw(2, 8, n))
         got, want = ts.jit(f)(x), ts.jit(f, target="numpy")(x)
         np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
+
+
+def test_steps_of_constants_that_read_open_sizes_run_at_each_call() -> None:
+    w = frozen(draw(5, 7))
+
+    def f(x: ts.Tensor["N", 5, ts.f32]) -> Any:  # type: ignore[valid-type]  # noqa: F821
+        y = ts.asarray(w) * x.shape[0]  # a kernel of constants and a size
+        return op.sum(x, axis=0) @ op.softmax(y, axis=-1), op.cholesky(
+            y.T @ y + op.eye(7) * x.shape[0]
+        )
+
+    g = ts.jit(f)
+    for n in (3, 4):
+        x = ts.tensor(draw(n, 5))
+        for got, want in zip(g(x), f(x), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_a_mean_of_a_transform_counts_an_open_size() -> None:
+    def f(x: ts.Tensor["N", 1, ts.f64]) -> Any:  # type: ignore[valid-type]  # noqa: F821
+        return op.mean(op.fft(op.cast(x, ts.c128), n=1), axis=0)
+
+    g = ts.jit(f)
+    for n in (2, 5):
+        x = ts.tensor(np.arange(n, dtype=np.float64)[:, None])
+        np.testing.assert_array_equal(g(x), [(n - 1) / 2])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+from tessera.core.counterparts import lacking
 from tessera.interop.torch import rules as rules
 from tessera.interop.torch.backend import register
 from tessera.interop.torch.custom import custom_op as custom_op
@@ -19,3 +21,13 @@ if (
     find_spec("torch") is not None
 ):  # without it the rules are there, and every call says what to install
     register()
+
+
+if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+
+    def __getattr__(name: str) -> object:
+        raise lacking(
+            "torch",
+            name,
+            ("custom_op", "from_torch", "import_module", "report", "to_torch", "wrap"),
+        )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import blames_arguments, brief
 from tessera.core.device import CPU
 from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import DTypeError, OperandError
@@ -77,8 +78,11 @@ def from_torch(x: Any) -> Value:
     return holding(TensorType(dtype_of(x.dtype), array.shape), array, CPU)
 
 
+@blames_arguments
 def to_torch(v: Value) -> Any:
     """A tensor of ours as one of PyTorch, in the same memory; memory that may not be written to is copied."""
+    if not isinstance(v, Value):
+        raise OperandError(f"torch.to_torch: got {type(v).__name__} {brief(v)}, expected a tensor")
     if v.device.kind not in ("cpu", CPU.kind):
         return torch().from_dlpack(v)
     return tensor_of(host_data(v), v.dtype)

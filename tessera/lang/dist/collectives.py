@@ -24,11 +24,13 @@ _FOLDS = {"sum": collective.psum, "mean": collective.pmean, "max": collective.pm
 _HOST = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
+@guarded
 def rank() -> int:
     """The number of this process in the run; 0 without `tessera run -n`."""
     return engine().rank
 
 
+@guarded
 def size() -> int:
     """How many processes the run has."""
     return engine().size

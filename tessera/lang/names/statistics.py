@@ -337,6 +337,8 @@ def histogram_bin_edges(
     if bins < 1:
         raise OperandError(f"histogram: bins is {bins}, expected 1 or more, or the edges")
     if range is not None:
+        if all(isinstance(r, int | float) for r in range) and not range[0] <= range[1]:
+            raise OperandError(f"histogram: range is {range}, expected the smaller number first")
         low, high = (cast_to(as_value(r), v.dtype) for r in range)
     elif 0 in v.shape:
         low, high = (full((), r, v.dtype) for r in (0, 1))
