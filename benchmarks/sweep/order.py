@@ -92,7 +92,7 @@ def _selections() -> Iterator[Case]:
                lambda t, x: t.histc(x, 100, -3.0, 3.0), (x,), checked="same", tolerance=1e-4)  # fmt: skip
     i = Operand((1 << 20,), "i64", "index", 5000)
     yield Case("count", f"unique {size_name(i)}", op.unique, lambda t, x: t.unique(x), (i,),
-               captured=False, moved=8.0 * (1 << 20), eager=True, known_host=True)  # fmt: skip
+               captured=False, moved=8.0 * (1 << 20), eager=True)  # fmt: skip
 
 
 def _indexed() -> Iterator[Case]:

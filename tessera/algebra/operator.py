@@ -19,6 +19,7 @@ from tessera.algebra.refused import RefusesElements
 from tessera.core import tree
 from tessera.core.blame import MISFITS, blamed, methods_blame_arguments
 from tessera.core.counterparts import lacking
+from tessera.core.dims import Dim
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.flags import flags as settings
@@ -28,7 +29,7 @@ from tessera.ir.graph.ir import Value
 P = ParamSpec("P")
 R = TypeVar("R")
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # every public function of operators by name
-_ARRAYS = (Value, np.ndarray, np.generic, int, float, complex)
+_ARRAYS = (Value, Dim, np.ndarray, np.generic, int, float, complex)
 
 
 @methods_blame_arguments

@@ -113,9 +113,15 @@ GPU: tuple[Pass, ...] = (
          "warn of moves to the host that a program does not make"),
     # Before decompose, as on the CPU.
     Pass(GRAPH, "policies", legalize_policies, "turn policies of dtypes into casts and plain ops"),
+    # Before decompose, as on the CPU.
+    Pass(GRAPH, "factor_small", factor_small,
+         "factor matrices of a few rows, and solve with them, by kernels in place of a library"),
     # Attention and small updates stay whole: a GPU has kernels for them.
     Pass(GRAPH, "decompose", decompose_on_gpu,
          "replace ops that are defined by other ops by those, but for attention and updates of a small part"),
+    # After decompose, as on the CPU.
+    Pass(GRAPH, "split_complex", split_complex,
+         "compute complex tensors as pairs of real ones, but where transforms and factorisations have them"),
     Pass(GRAPH, "sink", sink_on_gpu, "simplify; move broadcasts and reshapes behind elementwise ops"),
 
     Pass(SCHEDULE, "fuse", Deferred("tessera.ir.schedule.lower:fuse_for_gpu"),

@@ -17,7 +17,7 @@ import math
 import operator
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from types import FrameType
 from typing import Any, NamedTuple, Union
@@ -492,6 +492,17 @@ def _symbols(x: Dim) -> frozenset[str]:
         for a, _p in m:
             found |= {a.name} if isinstance(a, Symbol) else symbols(a.left) | symbols(a.right)
     return frozenset(found)
+
+
+def symbols_within(values: Iterable[Any]) -> frozenset[str]:
+    """The names of the sizes that parameters hold, also inside tuples."""
+    found: frozenset[str] = frozenset()
+    for v in values:
+        if isinstance(v, Dim):
+            found |= symbols(v)
+        elif isinstance(v, tuple):
+            found |= symbols_within(v)
+    return found
 
 
 def substitute(x: Size, env: Mapping[str, Size]) -> Size:

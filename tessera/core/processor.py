@@ -170,3 +170,8 @@ def words() -> frozenset[str]:
 def _own_words() -> frozenset[str]:
     info = Path("/proc/cpuinfo")
     return frozenset(info.read_text().split()) if info.exists() else frozenset()
+
+
+def multiplies_bytes() -> bool:
+    """Whether an instruction adds up the products of four bytes and four bytes."""
+    return "avx512_vnni" in words()

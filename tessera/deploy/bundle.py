@@ -24,6 +24,7 @@ from tessera.deploy.machine_code import Compiled, compile_for
 from tessera.deploy.modules import ImportedEntry as Imported
 from tessera.deploy.modules import imported
 from tessera.deploy.plan import Hosted, NoPlanError, Planner
+from tessera.deploy.shares import shares_of
 from tessera.deploy.targets import check_targets, check_threads, processor, tools_of
 from tessera.deploy.weights import WeightWriter, pieces
 from tessera.runtime.tuned import ExportedNests, giving
@@ -205,7 +206,8 @@ def _cpu_sections(
                 "Python alone loads"
             ) from None
         return made, list(dict.fromkeys(s.what for s in error.steps))  # places are of this machine
-    return [*made, ("plan", f"plan/{where}", plan)], []
+    shares = shares_of(c.program)
+    return [*made, ("plan", f"plan/{where}", plan), ("plan", f"shares/{where}", shares)], []
 
 
 def _instead(steps: Sequence[Hosted]) -> str:

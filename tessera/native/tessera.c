@@ -556,7 +556,14 @@ typedef struct {
   uint32_t size_count, parameters, count, scratch, work;
   uint32_t *sizes;
   const uint8_t *writable;
+  const uint8_t *shares; /* pairs of a parameter that is read and one that is written, which may be one memory */
+  uint32_t share_count, copies; /* copies: it copies its first parameter, which is nothing to do in one place */
 } Kernel;
+typedef struct {
+  uint64_t at; /* of a kernel, in the code */
+  const uint8_t *pairs;
+  uint32_t count, copies;
+} Shares;
 typedef struct {
   uint32_t kind, kernel, region[2], carry, xs, reverse, length, in_count, out_count;
   uint32_t *in, *out; /* of a call and a copy: all parameters in `in` */
@@ -592,6 +599,9 @@ struct TessEntry {
   uint32_t blocks;
   uint8_t *pool_at, *pool_end;
   uint32_t scan_symbol;
+  uint8_t *shared; /* the section of what kernels share, as the plan: null of a region */
+  Shares *shares; /* of a region: those of the program around it */
+  uint32_t share_count;
   uint8_t *code;
   uint64_t code_bytes;
   Bound *bound;
@@ -756,6 +766,51 @@ static tess_status_t read_values(TessEntry *e, uint32_t *count, Value **out) {
   return TESS_OK;
 }
 
+/* What each kernel shares, in the order of the code. */
+static tess_status_t read_shares(TessEntry *e, const Section *s) {
+  const uint8_t *at = e->at, *end = e->end;
+  uint32_t i, version;
+  e->shared = malloc(s->size + 1);
+  if (!e->shared) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
+  TRY(copy_section(e->bundle, s, e->shared));
+  e->at = e->shared, e->end = e->shared + s->size;
+  if (!enough(e, 4) || memcmp(e->at, "TSSH", 4)) return damaged("what its kernels share is none");
+  e->at += 4;
+  TRY(take_u32(e, &version));
+  if (version != 1) return fail(TESS_ERROR_FILE, "bundle: its shares have version %u, expected 1", version);
+  TRY(take_count(e, 16, &e->share_count, (void **)&e->shares, sizeof *e->shares));
+  for (i = 0; i < e->share_count; i++) {
+    Shares *x = &e->shares[i];
+    TRY(take_u64(e, &x->at));
+    TRY(take_below(e, 2, &x->copies));
+    TRY(take_u32(e, &x->count));
+    if ((i && x->at <= x[-1].at) || !enough(e, (uint64_t)x->count * 8)) return damaged("what its kernels share is out of order");
+    x->pairs = e->at, e->at += (size_t)x->count * 8;
+  }
+  if (e->at != e->end) return damaged("bytes follow what its kernels share");
+  e->at = at, e->end = end;
+  return TESS_OK;
+}
+
+static int order_of_shares(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = ((const Shares *)b)->at;
+  return (x > y) - (x < y);
+}
+
+static tess_status_t find_shares(const TessEntry *e, Kernel *k) {
+  const Shares *x = e->share_count ? bsearch(&k->at, e->shares, e->share_count, sizeof *x, order_of_shares) : NULL;
+  uint32_t i;
+  if (!x) return TESS_OK;
+  k->shares = x->pairs, k->share_count = x->count, k->copies = x->copies;
+  for (i = 0; i < x->count; i++) {
+    uint32_t read = u32_at(x->pairs + 8 * (size_t)i), written = u32_at(x->pairs + 8 * (size_t)i + 4);
+    if (read >= k->parameters || written >= k->parameters || k->writable[read] || !k->writable[written])
+      return damaged("a kernel shares what it has not");
+  }
+  if (k->copies && (k->parameters != 2 || k->writable[0] || !k->writable[1])) return damaged("a kernel is no copy");
+  return TESS_OK;
+}
+
 static tess_status_t read_kernels(TessEntry *e) {
   uint32_t i, flags, j;
   TRY(take_count(e, 32, &e->kernels, (void **)&e->kernel, sizeof *e->kernel));
@@ -775,6 +830,7 @@ static tess_status_t read_kernels(TessEntry *e) {
     for (j = 0; j < flags; j++)
       if (e->at[j] > 1) return damaged("a kernel has a parameter of an unknown kind");
     e->at += flags;
+    TRY(find_shares(e, k));
   }
   return TESS_OK;
 }
@@ -955,6 +1011,7 @@ static tess_status_t read_regions(TessEntry *e) {
     pthread_mutex_init(&r->lock, NULL);
     TRY(take_text(e, &text, &bytes));
     r->bundle = e->bundle, r->code = e->code, r->code_bytes = e->code_bytes, r->depth = e->depth + 1;
+    r->shares = e->shares, r->share_count = e->share_count;
     memcpy(r->name, e->name, sizeof r->name);
     r->at = text, r->end = text + bytes;
     TRY(read_program(r));
@@ -1073,11 +1130,12 @@ static tess_status_t read_program(TessEntry *e) {
   return e->version == 1 ? TESS_OK : read_regions(e);
 }
 
-static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code) {
+static tess_status_t read_plan(TessEntry *e, const Section *plan, const Section *code, const Section *shares) {
   e->plan = malloc(plan->size + 1); /* sizes and names are read from it at every run */
   if (!e->plan) return fail(TESS_ERROR_MEMORY, "bundle: no memory for its plan");
   TRY(copy_section(e->bundle, plan, e->plan));
   e->at = e->plan, e->end = e->plan + plan->size, e->code_bytes = code->size;
+  if (shares) TRY(read_shares(e, shares));
   TRY(map_code(e, code));
   TRY(read_program(e));
   return load_code(e, code);
@@ -1147,7 +1205,8 @@ tess_status_t tess_entry_open(TessBundle *b, const char *name, TessEntry **out) 
   e->bundle = b, e->arch = archs[i - 1];
   snprintf(e->name, sizeof e->name, "%.39s", name);
   snprintf(e->target, sizeof e->target, "%s", names[i - 1]);
-  status = read_plan(e, plan, code);
+  snprintf(key, sizeof key, "shares/%.64s/%s", name, names[i - 1]);
+  status = read_plan(e, plan, code, section(b, key));
   if (status) {
     free_entry(e);
     return status;
@@ -1195,6 +1254,14 @@ static int size_value(const Size *s, const int64_t *symbols, int64_t *out) {
 }
 
 /* A size that is some number of elements or bytes; 0 on success. */
+/* A size that is a number at every call; 0 on success. */
+static int fixed_size(const Size *s, int64_t *out) {
+  uint32_t k;
+  for (k = 0; k < s->length; k++)
+    if (u32_at(s->code + (size_t)k * 12) == OP_SYMBOL) return 1;
+  return size_value(s, NULL, out);
+}
+
 static int natural(const Size *s, const int64_t *symbols, uint64_t *out) {
   int64_t n;
   if (size_value(s, symbols, &n) || n < 0) return 1;
@@ -1319,7 +1386,7 @@ static const uint64_t QUANTUM = 10000000; /* picoseconds of work that are worth 
 static const uint64_t MOST_BYTES = (uint64_t)1 << 48, MOST_INSTANCES = (uint64_t)1 << 48;
 
 typedef struct {
-  uint32_t slot; /* 0: the arena; then inputs, outputs, and last the weights */
+  uint32_t slot; /* 0: the arena; then inputs, outputs, the weights; what runs make; last what is made once */
   uint64_t offset;
 } Place;
 typedef struct {
@@ -1340,7 +1407,7 @@ typedef struct Run {
   uint8_t *arena, *scratch;
   void **addresses;
   int64_t *counters; /* LINE bytes apart */
-  uint8_t **bases; /* of the arena, the inputs, the outputs, the weights; then the outputs that the run made */
+  uint8_t **bases; /* of each slot */
 } Run;
 
 struct Bound {
@@ -1351,10 +1418,18 @@ struct Bound {
   uint64_t *bytes;
   Place *place;
   int32_t *direct; /* which output a buffer is */
+  int32_t *alias; /* of a loop's body: which carry an output lies in the memory of, -1 of none */
+  uint8_t *spoilt; /* inputs that are written over */
+  uint8_t *held; /* whether an output is in its place when the last step has run */
+  uint8_t *early; /* steps that read weights and constants alone: they run once */
+  uint8_t *known; /* buffers that these make */
+  uint8_t *kept; /* the memory of those that other steps read */
+  uint64_t kept_bytes, brief_bytes; /* brief: of those that only early steps read */
   Job *job;
   int64_t *numbers; /* of jobs */
   Action *action;
-  uint32_t jobs, actions, addresses, regions;
+  uint32_t jobs, actions, first_late, addresses, regions;
+  int settled; /* whether the early steps have run */
   uint64_t arena, scratch, extra, inner; /* inner: what the regions of a step need at most */
   Bound **region;
   Run *idle;
@@ -1369,7 +1444,7 @@ static void free_bound(Bound *b) {
   }
   while (b->regions) free_bound(b->region[--b->regions]);
   free(b->region), free(b->symbol), free(b->shape), free(b->stride), free(b->bytes), free(b->place), free(b->direct), free(b->job);
-  free(b->numbers), free(b->action), free(b);
+  free(b->numbers), free(b->action), free(b->alias), free(b->spoilt), free(b->held), free(b->early), free(b->known), free(b->kept), free(b);
 }
 
 static void free_device_program(TessEntry *e);
@@ -1388,6 +1463,7 @@ static void free_entry(TessEntry *e) {
   for (i = 0; e->region && i < e->regions; i++)
     if (e->region[i]) free_entry(e->region[i]);
   free(e->region), free(e->outer), free(e->plan);
+  if (!e->depth) free(e->shares), free(e->shared);
   if (e->code && !e->depth) munmap(e->code, page_up(e->code_bytes ? e->code_bytes : 1));
   pthread_mutex_destroy(&e->lock);
   free(e);
@@ -1460,9 +1536,78 @@ static tess_status_t bind_shapes(const TessEntry *e, Bound *b) {
   return TESS_OK;
 }
 
-/* A buffer that lies in memory that others have before and after it. */
+/* Slots of memory that is not an input's, an output's or the arena. */
+static uint32_t weights_slot(const TessEntry *e) { return 1 + e->inputs + e->outputs; }
+static uint32_t kept_slot(const TessEntry *e) { return 2 + e->inputs + 2 * e->outputs; }
+static uint32_t brief_slot(const TessEntry *e) { return 3 + e->inputs + 2 * e->outputs; }
+
+/* Buffers that a step reads or writes, one after another: whether there is a k-th, and whether it is written. */
+static int touched(const TessEntry *e, const Step *s, uint32_t k, uint32_t *buffer, int *written) {
+  uint32_t n = s->in_count;
+  if (k >= n + s->out_count) return 0;
+  *buffer = k < n ? s->in[k] : s->out[k - n];
+  *written = k >= n || (s->kind == CALL && e->kernel[s->kernel].writable[k]) || (s->kind == COPY && !k);
+  return 1;
+}
+
+static int is_static(const TessEntry *e, const Buffer *f) {
+  int64_t n;
+  uint32_t j;
+  for (j = 0; j < f->rank; j++)
+    if (fixed_size(&e->size[f->shape[j]], &n)) return 0;
+  return 1;
+}
+
+/* Whether a step reads what is known alone, and makes no result and not much more than it reads. */
+static int is_early(const TessEntry *e, const Bound *b, const Step *s, const uint32_t *writers) {
+  uint64_t read = 0, made = 0, most;
+  uint32_t k, buffer;
+  int written;
+  if (s->kind != CALL && s->kind != COPY && s->kind != ORDER) return 0;
+  for (k = 0; touched(e, s, k, &buffer, &written); k++) {
+    uint32_t base = e->buffer[buffer].base;
+    if (!is_static(e, &e->buffer[buffer])) return 0;
+    if (!written && !b->known[base]) return 0;
+    if (written && writers[base] != 1) return 0;
+    *(written ? &made : &read) += b->bytes[buffer];
+  }
+  most = read > UINT64_MAX / 4 ? UINT64_MAX : 4 * read;
+  return made <= (most > 1 << 16 ? most : 1 << 16);
+}
+
+/* Find what follows from weights and constants, and lay it out in memory of its own. */
+static tess_status_t find_early(const TessEntry *e, Bound *b) {
+  uint32_t *writers = calloc(e->buffers + 1, sizeof *writers), i, k, buffer;
+  int written;
+  if (!writers) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
+  for (i = 0; i < e->buffers; i++) b->known[i] = e->buffer[i].kind == DATA;
+  for (i = 0; i < e->steps; i++)
+    for (k = 0; touched(e, &e->step[i], k, &buffer, &written); k++)
+      if (written) writers[e->buffer[buffer].base]++;
+  for (i = 0; i < e->outputs; i++) writers[e->buffer[e->output[i].buffer].base] = UINT32_MAX;
+  for (i = 0; i < e->steps; i++) {
+    if (!is_early(e, b, &e->step[i], writers)) continue;
+    b->early[i] = 1;
+    for (k = 0; touched(e, &e->step[i], k, &buffer, &written); k++)
+      if (written) b->known[buffer] = 1;
+  }
+  memset(writers, 0, e->buffers * sizeof *writers); /* from here on: whether a late step reads it */
+  for (i = 0; i < e->steps; i++)
+    for (k = 0; !b->early[i] && touched(e, &e->step[i], k, &buffer, &written); k++) writers[e->buffer[buffer].base] = 1;
+  for (i = 0; i < e->buffers; i++) {
+    uint64_t *end = writers[i] ? &b->kept_bytes : &b->brief_bytes;
+    if (!b->known[i] || e->buffer[i].kind != TEMPORARY) continue;
+    b->place[i].slot = writers[i] ? kept_slot(e) : brief_slot(e), b->place[i].offset = *end;
+    *end += line_up(b->bytes[i]);
+  }
+  free(writers);
+  return TESS_OK;
+}
+
+/* A piece of memory, under the number of the buffer that is the first to lie in it. */
 typedef struct {
-  uint32_t buffer, first, last;
+  uint32_t first, last; /* steps of a buffer */
+  uint32_t home, end;   /* the piece that a buffer lies in; of a piece: the last step of all in it */
 } Life;
 
 static void touch(const TessEntry *e, Life *lives, uint32_t buffer, uint32_t step) {
@@ -1471,37 +1616,94 @@ static void touch(const TessEntry *e, Life *lives, uint32_t buffer, uint32_t ste
   l->last = step;
 }
 
-/* Lay out the arena: each temporary at the lowest place that is free while it lives. */
-static tess_status_t lay_out(const TessEntry *e, Bound *b) {
-  Life *lives = malloc((e->buffers + 1) * sizeof *lives);
-  uint32_t *placed = malloc((e->buffers + 1) * sizeof *placed);
-  uint32_t i, j, k, n = 0;
-  if (!lives || !placed) {
-    free(lives), free(placed);
-    return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
-  }
-  for (i = 0; i < e->buffers; i++) lives[i].buffer = i, lives[i].first = UINT32_MAX, lives[i].last = 0, b->direct[i] = -1;
+static uint32_t input_of(const TessEntry *e, uint32_t buffer) {
+  uint32_t j = 0;
+  while (e->input[j].buffer != buffer) j++;
+  return j;
+}
+
+/* Whether a step may write buffer w over x, which nothing reads any more. */
+static int may_replace(const TessEntry *e, const Bound *b, const Life *lives, uint32_t step, uint32_t x, uint32_t w,
+                       uint32_t donated) {
+  const Step *s = &e->step[step];
+  uint32_t root = e->buffer[x].base, home = lives[root].home, i, seen = 0;
+  const Buffer *h = &e->buffer[home];
+  if (x != root && b->place[x].offset) return 0;
+  if (b->known[root] || lives[home].end != step) return 0;
+  if (h->kind == INPUT ? input_of(e, home) >= donated : h->kind != TEMPORARY) return 0;
+  for (i = 0; i < s->in_count; i++)
+    seen += !e->kernel[s->kernel].writable[i] && lives[e->buffer[s->in[i]].base].home == home;
+  return seen == 1 && b->bytes[home] == b->bytes[w] && b->bytes[x] == b->bytes[w] && e->buffer[x].dtype == e->buffer[w].dtype;
+}
+
+/* Let results of kernels take the place of operands that nothing reads any more. */
+static void share_places(const TessEntry *e, Bound *b, Life *lives, uint32_t donated) {
+  uint32_t i, j, taken;
   for (i = 0; i < e->steps; i++) {
     const Step *s = &e->step[i];
-    for (j = 0; j < s->in_count; j++) touch(e, lives, s->in[j], i);
-    for (j = 0; j < s->out_count; j++) touch(e, lives, s->out[j], i);
+    const Kernel *k = s->kind == CALL && !b->early[i] ? &e->kernel[s->kernel] : NULL;
+    for (j = 0; k && j < k->share_count; j++) {
+      uint32_t x = s->in[u32_at(k->shares + 8 * (size_t)j)], w = s->in[u32_at(k->shares + 8 * (size_t)j + 4)], home;
+      if (lives[w].first != i || lives[w].home != w || b->known[w]) continue;
+      if (!may_replace(e, b, lives, i, x, w, donated)) continue;
+      home = lives[e->buffer[x].base].home;
+      for (taken = 0; taken < s->in_count; taken++) /* another result of this step lies there */
+        if (k->writable[taken] && s->in[taken] != w && lives[s->in[taken]].home == home) break;
+      if (taken < s->in_count) continue;
+      lives[w].home = home, lives[home].end = lives[w].last;
+      if (b->direct[w] >= 0) b->direct[home] = b->direct[w];
+      if (e->buffer[home].kind == INPUT) b->spoilt[input_of(e, home)] = 1;
+    }
   }
+}
+
+/* When each buffer is used, and which are results: a view of all of a result is as good as it. */
+static void measure_lives(const TessEntry *e, Bound *b, Life *lives) {
+  uint32_t i, k, buffer;
+  int written;
+  for (i = 0; i < e->buffers; i++) lives[i].home = i, lives[i].first = UINT32_MAX, lives[i].last = 0, b->direct[i] = -1;
+  for (i = 0; i < e->steps; i++)
+    for (k = 0; touched(e, &e->step[i], k, &buffer, &written); k++) touch(e, lives, buffer, i);
   for (i = 0; i < e->outputs; i++) {
-    uint32_t o = e->output[i].buffer;
-    if (e->buffer[o].kind == TEMPORARY && b->direct[o] < 0) b->direct[o] = (int32_t)i;
-    else touch(e, lives, o, e->steps);
+    uint32_t o = e->output[i].buffer, base = e->buffer[o].base;
+    const Buffer *f = &e->buffer[o];
+    int whole = o == base || (!b->place[o].offset && b->bytes[o] == b->bytes[base] &&
+                              is_row_major(b->shape[o], b->stride[o], f->rank, f->item));
+    if (e->buffer[base].kind == TEMPORARY && !b->known[base] && b->direct[base] < 0 && whole)
+      b->direct[base] = (int32_t)i, b->held[i] = 1;
+    touch(e, lives, o, e->steps);
   }
+  for (i = 0; i < e->buffers; i++) lives[i].end = lives[i].last;
+}
+
+/* Which results lie in the memory of inputs: in that of a carry if they are carried, too; others are copied. */
+static void find_aliases(const TessEntry *e, Bound *b, const Life *lives, uint32_t donated) {
+  uint32_t i, j, k;
+  for (i = 0; i < e->outputs; i++) {
+    uint32_t o = e->output[i].buffer, home = lives[e->buffer[o].base].home;
+    b->alias[i] = -1;
+    if (e->buffer[home].kind != INPUT) continue;
+    j = input_of(e, home);
+    for (k = 0; k < i && b->alias[k] != (int32_t)j; k++) {}
+    if (i >= donated || j >= donated || k < i || (!b->held[i] && o != home)) {
+      b->held[i] = 0;
+      continue;
+    }
+    b->alias[i] = (int32_t)j, b->held[i] = b->spoilt[j] = 1;
+  }
+}
+
+/* Lay out the arena: each piece at the lowest place that is free while it lives. */
+static void place_pieces(const TessEntry *e, Bound *b, const Life *lives, uint32_t *placed) {
+  uint32_t i, j, k, n = 0;
   for (i = 0; i < e->buffers; i++) {
     Place *p = &b->place[i];
     uint64_t at = 0;
     int moved = 1;
     const Buffer *f = &e->buffer[i];
-    if (f->kind == INPUT) {
-      for (j = 0; e->input[j].buffer != i; j++) {}
-      p->slot = 1 + j;
-    }
-    if (f->kind == DATA) p->slot = 1 + e->inputs + e->outputs, p->offset = f->at;
-    if (f->kind != TEMPORARY) continue;
+    if (f->kind == INPUT) p->slot = 1 + input_of(e, i);
+    if (f->kind == DATA) p->slot = weights_slot(e), p->offset = f->at;
+    if (f->kind != TEMPORARY || b->known[i] || lives[i].home != i) continue;
     if (b->direct[i] >= 0) {
       p->slot = 1 + e->inputs + (uint32_t)b->direct[i];
       continue;
@@ -1509,7 +1711,7 @@ static tess_status_t lay_out(const TessEntry *e, Bound *b) {
     while (moved)
       for (moved = 0, k = 0; k < n; k++) {
         j = placed[k];
-        if (lives[j].last < lives[i].first || lives[i].last < lives[j].first) continue;
+        if (lives[j].end < lives[i].first || lives[i].end < lives[j].first) continue;
         if (at < b->place[j].offset + b->bytes[j] && b->place[j].offset < at + b->bytes[i])
           at = line_up(b->place[j].offset + b->bytes[j]), moved = 1;
       }
@@ -1517,13 +1719,30 @@ static tess_status_t lay_out(const TessEntry *e, Bound *b) {
     if (at + b->bytes[i] > b->arena) b->arena = at + b->bytes[i];
   }
   for (i = 0; i < e->buffers; i++)
+    if (e->buffer[i].kind == TEMPORARY) b->place[i] = b->place[lives[i].home];
+  for (i = 0; i < e->buffers; i++)
     if (e->buffer[i].kind == VIEW) {
       const Place *base = &b->place[e->buffer[i].base];
       b->place[i].slot = base->slot, b->place[i].offset += base->offset;
     }
   b->arena = line_up(b->arena);
+}
+
+/* Where everything lies; what the first inputs hold, so many as are donated, may be written over. */
+static tess_status_t lay_out(const TessEntry *e, Bound *b, uint32_t donated) {
+  Life *lives = malloc((e->buffers + 1) * sizeof *lives);
+  uint32_t *placed = malloc((e->buffers + 1) * sizeof *placed);
+  tess_status_t status = TESS_OK;
+  if (!lives || !placed) status = fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
+  else status = find_early(e, b);
+  if (!status) {
+    measure_lives(e, b, lives);
+    share_places(e, b, lives, donated);
+    find_aliases(e, b, lives, donated);
+    place_pieces(e, b, lives, placed);
+  }
   free(lives), free(placed);
-  return TESS_OK;
+  return status;
 }
 
 /* Jobs and phases ----------------------------------------------------------------------------------------------- */
@@ -1566,8 +1785,16 @@ static int waits(const TessEntry *e, const Bound *b, const Job *x, const uint8_t
   return 0;
 }
 
+/* Whether a call copies what lies in its place already. */
+static int is_done(const TessEntry *e, const Bound *b, const Step *s) {
+  const Place *x, *y;
+  if (s->kind != CALL || !e->kernel[s->kernel].copies) return 0;
+  x = &b->place[s->in[0]], y = &b->place[s->in[1]];
+  return x->slot == y->slot && x->offset == y->offset;
+}
+
 static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads) {
-  uint32_t i, j, numbers = 0;
+  uint32_t i, j, numbers = 0, t;
   for (i = 0; i < e->steps; i++)
     if (has_kernel(&e->step[i])) numbers += e->kernel[e->step[i].kernel].size_count;
   b->job = calloc(e->steps + 1, sizeof *b->job);
@@ -1575,11 +1802,15 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
   b->numbers = calloc((size_t)numbers + 1, sizeof *b->numbers);
   if (!b->job || !b->action || !b->numbers) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
   numbers = 0;
-  for (i = 0; i < e->steps; i++) {
-    const Step *s = &e->step[i];
+  for (t = 0; t < 2 * e->steps; t++) { /* the early ones first */
+    const Step *s = &e->step[i = t % e->steps];
     Job *job = &b->job[b->jobs];
     Action *a = b->actions ? &b->action[b->actions - 1] : NULL;
-    int joins = a && a->kind == CALL && s->kind == CALL && a->count < MOST_TOGETHER;
+    int joins;
+    if (t == e->steps) b->first_late = b->actions, a = NULL;
+    if (b->early[i] != (t < e->steps) || is_done(e, b, s)) continue;
+    if (b->actions == b->first_late && t >= e->steps) a = NULL;
+    joins = a && a->kind == CALL && s->kind == CALL && a->count < MOST_TOGETHER;
     if (has_kernel(s)) {
       int64_t usual = 0;
       if (s->kind == SCAN) { /* its kernel has the number of steps as a size */
@@ -1637,7 +1868,19 @@ static tess_status_t loop_memory(const TessEntry *e, Bound *b) {
   return TESS_OK;
 }
 
-static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint32_t threads, Bound **out);
+static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint32_t threads, uint32_t donated, Bound **out);
+
+/* How many of the first inputs of a region every step that runs it gives away: what a loop carries is its own. */
+static uint32_t donated_to(const TessEntry *e, uint32_t region) {
+  uint32_t i, out = UINT32_MAX;
+  for (i = 0; i < e->steps; i++) {
+    const Step *s = &e->step[i];
+    int is_body = s->kind == TRAVERSE || (s->kind == REPEAT && s->region[1] == region && s->region[0] != region);
+    if (!is_control(s->kind) || (s->region[0] != region && (s->kind == TRAVERSE || s->region[1] != region))) continue;
+    if (!is_body || s->carry < out) out = is_body ? s->carry : 0;
+  }
+  return out == UINT32_MAX ? 0 : out;
+}
 
 /* Whether a step has tensors of the sizes that a region takes and makes; those of rows are so many rows. */
 static int fits_bound(const TessEntry *e, const Bound *b, const Step *s, uint32_t which, int64_t length) {
@@ -1672,11 +1915,11 @@ static tess_status_t bind_regions(const TessEntry *e, Bound *b) {
     tess_status_t status;
     if (!symbols) return fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
     for (j = 0; j < r->symbols; j++) symbols[j] = r->outer[j] < e->symbols ? b->symbol[r->outer[j]] : 0;
-    status = make_bound(r, symbols, b->threads, &b->region[i]);
+    status = make_bound(r, symbols, b->threads, donated_to(e, i), &b->region[i]);
     free(symbols);
     TRY(status);
     b->regions = i + 1;
-    need = b->region[i]->arena + b->region[i]->extra + line_up(b->region[i]->scratch) * b->threads + b->region[i]->inner;
+    need = b->region[i]->kept_bytes + b->region[i]->arena + b->region[i]->extra + line_up(b->region[i]->scratch) * b->threads + b->region[i]->inner;
     if (need > b->inner) b->inner = need;
   }
   for (i = 0; i < e->steps; i++) {
@@ -1690,7 +1933,8 @@ static tess_status_t bind_regions(const TessEntry *e, Bound *b) {
   return TESS_OK;
 }
 
-static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint32_t threads, Bound **out) {
+static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint32_t threads, uint32_t donated,
+                                Bound **out) {
   Bound *b = calloc(1, sizeof *b);
   size_t n = e->buffers + 1;
   tess_status_t status;
@@ -1699,12 +1943,15 @@ static tess_status_t make_bound(const TessEntry *e, const int64_t *symbols, uint
   b->symbol = malloc((e->symbols + 1) * sizeof *b->symbol);
   b->shape = calloc(n, sizeof *b->shape), b->stride = calloc(n, sizeof *b->stride);
   b->bytes = calloc(n, sizeof *b->bytes), b->place = calloc(n, sizeof *b->place), b->direct = calloc(n, sizeof *b->direct);
-  if (!b->symbol || !b->shape || !b->stride || !b->bytes || !b->place || !b->direct)
+  b->alias = calloc(e->outputs + 1, sizeof *b->alias), b->held = calloc(e->outputs + 1, 1);
+  b->early = calloc(e->steps + 1, 1), b->known = calloc(n, 1), b->spoilt = calloc(e->inputs + 1, 1);
+  if (!b->symbol || !b->shape || !b->stride || !b->bytes || !b->place || !b->direct || !b->alias || !b->held || !b->early ||
+      !b->known || !b->spoilt)
     status = fail(TESS_ERROR_MEMORY, "%s: no memory to plan", e->name);
   else {
     memcpy(b->symbol, symbols, e->symbols * sizeof *symbols);
     status = bind_shapes(e, b);
-    if (!status) status = lay_out(e, b);
+    if (!status) status = lay_out(e, b, donated);
     if (!status) status = make_actions(e, b, threads);
     if (!status) status = loop_memory(e, b);
     if (!status) status = bind_regions(e, b);
@@ -1907,16 +2154,92 @@ static void run_phase(const Bound *b, const Action *a, Run *r) {
 
 /* Running ------------------------------------------------------------------------------------------------------- */
 
+/* Elements of a line, `step` bytes apart, side by side `to_step` bytes apart. */
+static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t step, int64_t n, uint32_t item) {
+  int64_t i;
+#define LINE_OF(type)                                                                                                  \
+  for (i = 0; i < n; i++, to += to_step, from += step) {                                                               \
+    type x;                                                                                                            \
+    memcpy(&x, from, sizeof x);                                                                                        \
+    memcpy(to, &x, sizeof x);                                                                                          \
+  }
+  if (item == 1) LINE_OF(uint8_t)
+  else if (item == 2) LINE_OF(uint16_t)
+  else if (item == 4) LINE_OF(uint32_t)
+  else if (item == 8) LINE_OF(uint64_t)
+  else
+    for (i = 0; i < n; i++, to += to_step, from += step) memcpy(to, from, item);
+#undef LINE_OF
+}
+
+typedef struct {
+  int64_t size, from, to; /* elements, and the bytes from one to the next on both sides */
+} Axis;
+
+enum { TILE = 16 };
+
+/* A tile of a plane through memory of its own, so that lines of both sides are touched once whatever their distance. */
+static void copy_tile(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, int64_t ny, int64_t nx, uint32_t item) {
+  int64_t i, j;
+#define TILE_OF(type)                                                                                                  \
+  {                                                                                                                    \
+    type tile[TILE][TILE];                                                                                             \
+    for (j = 0; j < nx; j++)                                                                                           \
+      for (i = 0; i < ny; i++) memcpy(&tile[j][i], from + i * y->from + j * x->from, sizeof(type));                    \
+    for (i = 0; i < ny; i++)                                                                                           \
+      for (j = 0; j < nx; j++) memcpy(to + i * y->to + j * x->to, &tile[j][i], sizeof(type));                          \
+  }
+  if (item == 1) TILE_OF(uint8_t)
+  else if (item == 2) TILE_OF(uint16_t)
+  else if (item == 4) TILE_OF(uint32_t)
+  else if (item == 8) TILE_OF(uint64_t)
+  else
+    for (i = 0; i < ny; i++) copy_line(to + i * y->to, x->to, from + i * y->from, x->from, nx, item);
+#undef TILE_OF
+}
+
+/* A plane whose first axis lies closer together in the source, by tiles; of few lines, line by line. */
+static void copy_plane(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, uint32_t item) {
+  int64_t i, j;
+  for (i = 0; y->size < TILE && i < y->size; i++)
+    copy_line(to + i * y->to, x->to, from + i * y->from, x->from, x->size, item);
+  for (i = 0; y->size >= TILE && i < y->size; i += TILE)
+    for (j = 0; j < x->size; j += TILE)
+      copy_tile(to + i * y->to + j * x->to, from + i * y->from + j * x->from, y, x,
+                y->size - i < TILE ? y->size - i : TILE, x->size - j < TILE ? x->size - j : TILE, item);
+}
+
+static void copy_axes(uint8_t *to, const uint8_t *from, const Axis *axis, uint32_t rank, uint32_t item) {
+  int64_t i;
+  if (!rank) memcpy(to, from, item);
+  else if (rank == 1) copy_line(to, axis->to, from, axis->from, axis->size, item);
+  else if (rank == 2 && llabs(axis->from) < llabs(axis[1].from)) copy_plane(to, from, axis, axis + 1, item);
+  else
+    for (i = 0; i < axis->size; i++) copy_axes(to + i * axis->to, from + i * axis->from, axis + 1, rank - 1, item);
+}
+
+/* Copy a view in row-major order: axes that lie together are one, and the closest one comes last but one. */
 static void copy_strided(uint8_t *to, const uint8_t *from, const int64_t *shape, const int64_t *strides, uint32_t rank,
                          uint32_t item) {
-  int64_t i, block;
-  if (is_row_major(shape, strides, rank, item)) {
-    memcpy(to, from, elements(shape, rank) * item);
-    return;
+  Axis axis[TESS_MAX_RANK], close;
+  uint32_t n = 0, i, best = 0;
+  int64_t step = item, block = item;
+  for (i = rank; i--;) { /* from the last: axis[0] is the last one */
+    if (shape[i] == 1) continue;
+    if (!n && strides[i] == block) block *= shape[i];
+    else if (n && strides[i] == axis[n - 1].from * axis[n - 1].size) axis[n - 1].size *= shape[i];
+    else axis[n].size = shape[i], axis[n].from = strides[i], axis[n].to = step, n++;
+    step *= shape[i];
   }
-  block = (int64_t)(elements(shape + 1, rank - 1) * item);
-  for (i = 0; i < shape[0]; i++)
-    copy_strided(to + i * block, from + i * strides[0], shape + 1, strides + 1, rank - 1, item);
+  for (i = 1; i < n; i++)
+    if (llabs(axis[i].from) < llabs(axis[best].from)) best = i;
+  if (best > 1 && block <= 16) { /* a plane of it and the last axis is copied by blocks */
+    close = axis[best];
+    memmove(axis + 2, axis + 1, (best - 1) * sizeof *axis);
+    axis[1] = close;
+  }
+  for (i = 0; i < n / 2; i++) close = axis[i], axis[i] = axis[n - 1 - i], axis[n - 1 - i] = close;
+  copy_axes(to, from, axis, n, (uint32_t)block);
 }
 
 static uint8_t *address(const Bound *b, const Run *r, uint32_t buffer) {
@@ -1967,7 +2290,11 @@ static tess_status_t run_loop(const TessEntry *e, const Bound *b, const Action *
 }
 
 static Run *take_run(const TessEntry *e, Bound *b);
+static tess_status_t settle(const TessEntry *e, Bound *b);
 static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r);
+static uint8_t *weights_of(const TessEntry *e) {
+  return (uint8_t *)(uintptr_t)(e->bundle->weights->data + e->bundle->weights_at);
+}
 
 /* Run a region on these addresses. */
 static tess_status_t run_region(const TessEntry *e, const Bound *b, uint32_t which, uint8_t *const *in, uint8_t *const *out) {
@@ -1976,13 +2303,15 @@ static tess_status_t run_region(const TessEntry *e, const Bound *b, uint32_t whi
   tess_status_t status;
   Run *run;
   pthread_mutex_lock(&r->lock);
-  run = take_run(r, c);
+  status = settle(r, c);
+  run = status ? NULL : take_run(r, c);
   pthread_mutex_unlock(&r->lock);
+  TRY(status);
   if (!run) return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
   run->bases[0] = run->arena;
   if (r->inputs) memcpy(run->bases + 1, in, r->inputs * sizeof *in);
   if (r->outputs) memcpy(run->bases + 1 + r->inputs, out, r->outputs * sizeof *out);
-  run->bases[1 + r->inputs + r->outputs] = (uint8_t *)(uintptr_t)(r->bundle->weights->data + r->bundle->weights_at);
+  run->bases[weights_slot(r)] = weights_of(r), run->bases[kept_slot(r)] = c->kept;
   status = run_actions(r, c, run);
   pthread_mutex_lock(&r->lock);
   run->next = c->idle, c->idle = run;
@@ -1990,46 +2319,118 @@ static tess_status_t run_region(const TessEntry *e, const Bound *b, uint32_t whi
   return status;
 }
 
-/* Branches, and loops whose bodies are programs: what is carried changes between the results and spare memory. */
-static tess_status_t run_control(const TessEntry *e, const Bound *b, const Action *a, Run *r) {
+static tess_status_t run_branch(const TessEntry *e, const Bound *b, const Action *a, Run *r) {
   const Step *s = &e->step[a->step];
-  uint32_t first = s->kind == BRANCH, n = s->in_count - first, m = s->out_count, i;
-  uint8_t **in = calloc((size_t)n + 2 * (size_t)m + 1, sizeof *in), **out = in + n, **other = out + m, *flags[1], going = 1;
-  int64_t done, length = 0;
-  uint64_t at = 0;
-  tess_status_t status = TESS_OK;
+  uint32_t n = s->in_count - 1, i;
+  uint8_t **in = calloc((size_t)n + s->out_count + 1, sizeof *in), **out = in + n;
+  tess_status_t status;
   if (!in) return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
-  for (i = 0; i < n; i++) in[i] = address(b, r, s->in[first + i]);
-  for (i = 0; i < m; i++) out[i] = address(b, r, s->out[i]);
-  for (i = 0; i < s->carry; i++) other[i] = r->arena + b->arena + at, at += line_up(b->bytes[s->out[i]]);
-  if (s->kind == BRANCH) {
-    status = run_region(e, b, s->region[!*address(b, r, s->in[0])], in, out);
-    free(in);
-    return status;
-  }
-  if (s->kind == TRAVERSE) size_value(&e->size[s->length], b->symbol, &length); /* it is known to fit */
-  flags[0] = &going;
-  for (done = 0;; done++) {
-    if (s->kind == REPEAT) status = run_region(e, b, s->region[0], in, flags);
-    if (status || (s->kind == REPEAT ? !going : done == length)) break;
-    if (s->kind == TRAVERSE) {
-      int64_t row = s->reverse ? length - 1 - done : done;
-      for (i = s->carry; i < s->carry + s->xs; i++)
-        in[i] = address(b, r, s->in[i]) + (uint64_t)row * (b->bytes[s->in[i]] / (uint64_t)length);
-      for (i = s->carry; i < m; i++)
-        out[i] = other[i] = address(b, r, s->out[i]) + (uint64_t)row * (b->bytes[s->out[i]] / (uint64_t)length);
-    }
-    status = run_region(e, b, s->region[s->kind == REPEAT], in, done & 1 ? other : out);
-    if (status) break;
-    for (i = 0; i < s->carry; i++) in[i] = done & 1 ? other[i] : out[i];
-  }
-  for (i = 0; !status && i < s->carry; i++)
-    if (in[i] != address(b, r, s->out[i])) memmove(address(b, r, s->out[i]), in[i], b->bytes[s->out[i]]);
+  for (i = 0; i < n; i++) in[i] = address(b, r, s->in[1 + i]);
+  for (i = 0; i < s->out_count; i++) out[i] = address(b, r, s->out[i]);
+  status = run_region(e, b, s->region[!*address(b, r, s->in[0])], in, out);
   free(in);
   return status;
 }
 
-static size_t base_count(const TessEntry *e) { return (size_t)e->inputs + 2 * (size_t)e->outputs + 2; }
+/* What a loop carries: a result of its body lies in spare memory, or in the memory of a carry that it takes over. */
+typedef struct {
+  uint8_t *memory, *spare; /* of a carry; that its result is written to if it takes no carry's */
+  uint32_t of, gives;      /* the carry whose memory it takes, or the one whose memory is its next spare */
+  int takes;
+} Carry;
+
+static void swap_bytes(uint8_t *a, uint8_t *b, uint64_t n) {
+  uint8_t held[1024];
+  while (n) {
+    uint64_t k = n < sizeof held ? n : sizeof held;
+    memcpy(held, a, k), memcpy(a, b, k), memcpy(b, held, k);
+    a += k, b += k, n -= k;
+  }
+}
+
+/* Memory for what a loop carries before its first step; `in` are its operands, of which those are copied that the
+ * body writes over or hands on. */
+static tess_status_t start_carries(const Bound *b, const Step *s, const Run *r, Carry *c, uint8_t **in) {
+  const Bound *body = b->region[s->region[s->kind == REPEAT]];
+  uint8_t *at = r->arena + b->arena;
+  uint32_t i, j, k;
+  for (k = 0; k < s->carry; k++)
+    if (body->alias[k] >= 0) c[k].takes = 1, c[k].of = (uint32_t)body->alias[k], c[c[k].of].memory = address(b, r, s->out[c[k].of]);
+  for (k = 0; k < s->carry; k++) {
+    if (c[k].takes) continue;
+    for (i = 0; i < s->carry; i++) { /* a carry of its size that is not taken over; its own if it can be */
+      j = (k + i) % s->carry;
+      if (!c[j].memory && b->bytes[s->out[j]] == b->bytes[s->out[k]]) break;
+    }
+    if (i == s->carry) return damaged("a loop carries another size");
+    c[k].spare = address(b, r, s->out[j]), c[k].gives = j, c[j].memory = at;
+    at += line_up(b->bytes[s->out[j]]);
+  }
+  for (i = 0; i < s->carry; i++)
+    if (body->spoilt[i]) {
+      if (b->bytes[s->out[i]]) memcpy(c[i].memory, in[i], b->bytes[s->out[i]]);
+      in[i] = c[i].memory;
+    }
+  return TESS_OK;
+}
+
+/* Bring what was carried last to the memory of the results. */
+static void end_carries(const Bound *b, const Step *s, const Run *r, uint8_t **in) {
+  uint32_t i, j;
+  for (i = 0; i < s->carry; i++) {
+    uint8_t *to = address(b, r, s->out[i]);
+    uint64_t n = b->bytes[s->out[i]];
+    if (in[i] == to || !n) continue;
+    for (j = i + 1; j < s->carry && in[j] != to; j++) {}
+    if (j < s->carry) swap_bytes(to, in[i], n), in[j] = in[i];
+    else memmove(to, in[i], n);
+    in[i] = to;
+  }
+}
+
+static tess_status_t run_steps(const TessEntry *e, const Bound *b, const Step *s, const Run *r, Carry *c, uint8_t **in,
+                               uint8_t **out) {
+  uint8_t going = 1, *flags[1];
+  int64_t done, length = 0;
+  uint32_t i, k;
+  flags[0] = &going;
+  if (s->kind == TRAVERSE) size_value(&e->size[s->length], b->symbol, &length); /* it is known to fit */
+  for (done = 0;; done++) {
+    int64_t row = s->reverse ? length - 1 - done : done;
+    if (s->kind == REPEAT) TRY(run_region(e, b, s->region[0], in, flags));
+    if (s->kind == REPEAT ? !going : done == length) return TESS_OK;
+    for (i = s->carry; i < s->carry + s->xs; i++)
+      in[i] = address(b, r, s->in[i]) + (uint64_t)row * (b->bytes[s->in[i]] / (uint64_t)length);
+    for (k = 0; k < s->carry; k++) out[k] = c[k].takes ? c[c[k].of].memory : c[k].spare;
+    for (; k < s->out_count; k++)
+      out[k] = address(b, r, s->out[k]) + (uint64_t)row * (b->bytes[s->out[k]] / (uint64_t)length);
+    TRY(run_region(e, b, s->region[s->kind == REPEAT], in, out));
+    for (k = 0; k < s->carry; k++)
+      if (!c[k].takes) c[k].spare = c[c[k].gives].memory;
+    for (k = 0; k < s->carry; k++) in[k] = c[k].memory = out[k];
+  }
+}
+
+/* A loop whose body is a program. */
+static tess_status_t run_control(const TessEntry *e, const Bound *b, const Action *a, Run *r) {
+  const Step *s = &e->step[a->step];
+  uint8_t **in = calloc((size_t)s->in_count + s->out_count + 1, sizeof *in), **out = in + s->in_count;
+  Carry *c = calloc((size_t)s->carry + 1, sizeof *c);
+  tess_status_t status;
+  uint32_t i;
+  if (!in || !c) {
+    free(in), free(c);
+    return fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
+  }
+  for (i = 0; i < s->in_count; i++) in[i] = address(b, r, s->in[i]);
+  status = start_carries(b, s, r, c, in);
+  if (!status) status = run_steps(e, b, s, r, c, in, out);
+  if (!status) end_carries(b, s, r, in);
+  free(in), free(c);
+  return status;
+}
+
+static size_t base_count(const TessEntry *e) { return (size_t)e->inputs + 2 * (size_t)e->outputs + 4; }
 
 static Run *take_run(const TessEntry *e, Bound *b) {
   uint64_t arena = line_up(b->arena + b->extra), scratch = line_up(b->scratch) * b->threads;
@@ -2051,6 +2452,30 @@ static Run *take_run(const TessEntry *e, Bound *b) {
   r->scratch = at, at += scratch;
   r->bases = (uint8_t **)(void *)at;
   return r;
+}
+
+static tess_status_t run_range(const TessEntry *e, const Bound *b, Run *r, uint32_t first, uint32_t last);
+
+/* Run the steps that read weights and constants alone, once; the entry is locked. */
+static tess_status_t settle(const TessEntry *e, Bound *b) {
+  void *kept = NULL, *brief = NULL;
+  tess_status_t status;
+  Run *r = NULL;
+  if (b->settled || !b->first_late) return TESS_OK;
+  if (posix_memalign(&kept, LINE, b->kept_bytes + 1) || posix_memalign(&brief, LINE, b->brief_bytes + 1) ||
+      !(r = take_run(e, b))) {
+    free(kept), free(brief);
+    return fail(TESS_ERROR_MEMORY, "%s: no memory for what follows from its weights", e->name);
+  }
+  memset(r->bases, 0, base_count(e) * sizeof *r->bases);
+  r->bases[0] = r->arena, r->bases[weights_slot(e)] = weights_of(e);
+  r->bases[kept_slot(e)] = kept, r->bases[brief_slot(e)] = brief;
+  status = run_range(e, b, r, 0, b->first_late);
+  r->next = b->idle, b->idle = r;
+  free(brief);
+  if (status) free(kept);
+  else b->kept = kept, b->settled = 1;
+  return status;
 }
 
 /* The sizes of a call from the shapes of its inputs. */
@@ -2109,7 +2534,7 @@ static tess_status_t bound_for(TessEntry *e, const TessTensorDesc *inputs, uint3
   for (b = e->bound; !status && b; b = b->next)
     if (b->threads == threads && !memcmp(b->symbol, symbols, e->symbols * sizeof *symbols)) break;
   if (!status && !b) {
-    status = make_bound(e, symbols, threads, &b);
+    status = make_bound(e, symbols, threads, 0, &b);
     if (!status) {
       b->next = e->bound, e->bound = b;
     }
@@ -2150,7 +2575,7 @@ tess_status_t tess_entry_plan(TessEntry *e, const TessTensorDesc *inputs, uint32
   pthread_mutex_unlock(&e->lock);
   if (status) return status;
   describe_outputs(e, b, outputs);
-  if (bytes) *bytes = b->arena + b->extra + line_up(b->scratch) * b->threads + b->inner;
+  if (bytes) *bytes = b->kept_bytes + b->arena + b->extra + line_up(b->scratch) * b->threads + b->inner;
   return TESS_OK;
 }
 
@@ -2329,9 +2754,9 @@ static void run_order(const TessEntry *e, const Bound *b, const Step *s, Run *r)
   }
 }
 
-static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
+static tess_status_t run_range(const TessEntry *e, const Bound *b, Run *r, uint32_t first, uint32_t last) {
   uint32_t i, j;
-  for (i = 0; i < b->actions; i++) {
+  for (i = first; i < last; i++) {
     const Action *a = &b->action[i];
     if (a->kind == COPY) {
       const Step *s = &e->step[a->step];
@@ -2351,15 +2776,22 @@ static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
       if (!*(const uint8_t *)address(b, r, s->in[0]))
         return fail(TESS_ERROR_SINGULAR, "%s: %.*s", e->name, (int)(s->reason_bytes < 255 ? s->reason_bytes : 255),
                     (const char *)s->reason);
+    } else if (a->kind == BRANCH) {
+      TRY(run_branch(e, b, a, r));
     } else if (is_control(a->kind)) {
       TRY(run_control(e, b, a, r));
     } else {
       TRY(run_loop(e, b, a, r));
     }
   }
+  return TESS_OK;
+}
+
+static tess_status_t run_actions(const TessEntry *e, const Bound *b, Run *r) {
+  uint32_t i;
+  TRY(run_range(e, b, r, b->first_late, b->actions));
   for (i = 0; i < e->outputs; i++)
-    if (b->direct[e->output[i].buffer] != (int32_t)i)
-      copy_buffer(e, b, r, r->bases[1 + e->inputs + i], e->output[i].buffer);
+    if (!b->held[i]) copy_buffer(e, b, r, r->bases[1 + e->inputs + i], e->output[i].buffer);
   return TESS_OK;
 }
 
@@ -2378,12 +2810,13 @@ tess_status_t tess_entry_run(TessEntry *e, const TessTensorDesc *inputs, uint32_
   if (e->device) return run_on_device(e, NULL, inputs, input_count, outputs, 1);
   pthread_mutex_lock(&e->lock);
   status = bound_for(e, inputs, input_count, &b);
+  if (!status) status = settle(e, b);
   if (!status && !(r = take_run(e, b))) status = fail(TESS_ERROR_MEMORY, "%s: no memory for a run", e->name);
   pthread_mutex_unlock(&e->lock);
   if (status) return status;
   memset(r->bases, 0, base_count(e) * sizeof *r->bases);
   r->bases[0] = r->arena;
-  r->bases[1 + e->inputs + e->outputs] = (uint8_t *)(uintptr_t)(e->bundle->weights->data + e->bundle->weights_at);
+  r->bases[weights_slot(e)] = weights_of(e), r->bases[kept_slot(e)] = b->kept;
   status = take_inputs(e, b, inputs, r);
   if (!status) status = take_outputs(e, b, inputs, outputs, r);
   if (!status) status = run_actions(e, b, r);
@@ -2407,14 +2840,6 @@ uint32_t tess_entry_output_count(const TessEntry *e) { return e ? e->outputs : 0
 uint32_t tess_entry_kernel_count(const TessEntry *e) { return e ? e->kernels : 0; }
 static void describe_on_device(const TessEntry *e, int output, uint32_t i, TessValueInfo *out);
 static void kernel_on_device(const TessEntry *e, uint32_t i, TessKernelDesc *out);
-
-/* A size that is a number at every call; 0 on success. */
-static int fixed_size(const Size *s, int64_t *out) {
-  uint32_t k;
-  for (k = 0; k < s->length; k++)
-    if (u32_at(s->code + (size_t)k * 12) == OP_SYMBOL) return 1;
-  return size_value(s, NULL, out);
-}
 
 static tess_status_t describe(const TessEntry *e, const Value *v, TessValueInfo *out) {
   const Buffer *f = &e->buffer[v->buffer];

@@ -10,22 +10,37 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tessera.core.device import GPUS
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, TraceError
 from tessera.ir.graph.ir import Value, host_data
 from tessera.ir.graph.place import on_device
+from tessera.ops.accumulate import cumsum
 from tessera.ops.creation import iota
-from tessera.ops.define import ArrayLike, as_value, broadcast, full_of, meet, public, shape_of
+from tessera.ops.define import (
+    ArrayLike,
+    as_value,
+    broadcast,
+    cast_to,
+    full_of,
+    meet,
+    public,
+    shape_of,
+)
 from tessera.ops.elementwise import (
     bitwise_xor,
     eq,
     floor_divide,
     logical_and,
     logical_not,
+    logical_or,
     lt,
+    maximum,
+    minimum,
     ne,
     remainder,
+    sub,
     where,
 )
 from tessera.ops.gather import gather
@@ -50,6 +65,8 @@ def nonzero(x: ArrayLike, size: Any = None, fill: int = 0) -> tuple[Value, ...]:
         raise OperandError(f"nonzero: {v.type} is a scalar and has no axes")
     if size is not None:
         return _nonzero_of_size(v, shape_of("nonzero", size)[0], fill)
+    if _is_far(v):
+        return _nonzero_far(v)
     data = _data("nonzero", v, "give it with op.nonzero(x, size=...)")
     return tuple(on_device(i, i64, v.device) for i in np.nonzero(data))
 
@@ -96,6 +113,8 @@ class UniqueInverse(NamedTuple):
 def unique_all(x: ArrayLike) -> UniqueAll:
     """Distinct elements, their first places, the way back to x, and counts; each NaN is distinct."""
     v = as_value(x, "unique_all")
+    if _is_far(v):
+        return _unique_far(v)
     data = _data("unique_all", v, "call it outside jit")
     values, first, inverse, counts = np.unique(
         data.astype(v.dtype.compute.np).reshape(-1),
@@ -122,13 +141,69 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 @public
 def unique_values(x: ArrayLike) -> Value:
     """Distinct elements in ascending order; each NaN is distinct."""
-    return unique_all(x).values
+    v = as_value(x, "unique_values")
+    if _is_far(v):
+        ordered = sort(reshape(v, (v.type.size,)))
+        runs = _Runs(ordered)
+        return runs.cut(gather.bind(ordered, runs.first, axes=(0,)))
+    return unique_all(v).values
 
 
 @public
 def unique(x: ArrayLike) -> Value:
     """Distinct elements in ascending order; each NaN is distinct."""
-    return unique_all(x).values
+    return unique_values(x)
+
+
+# Where x lies on a GPU, kernels find what there is, as if all elements were distinct: no size of theirs is
+# data, and the host reads one number, by which the results are cut.
+
+
+def _is_far(x: Value) -> bool:
+    """Whether a tensor with data and elements that have an order lies on a GPU."""
+    return (
+        x.storage is not None and x.device.kind in GPUS and x.dtype.kind != "c" and x.type.size != 0
+    )
+
+
+def _place(x: Value) -> Value:
+    """The number of each element of a line."""
+    return on_device(np.arange(x.type.size), i64, x.device)
+
+
+class _Runs:
+    """The runs of equal elements of an ordered line."""
+
+    def __init__(self, ordered: Value):
+        here = self.here = _place(ordered)
+        before = gather.bind(ordered, maximum(sub(here, 1), 0), axes=(0,))
+        fresh = logical_or(eq(here, 0), ne(ordered, before))
+        self.run = sub(cumsum(cast_to(fresh, i64)), 1)  # of each element
+        self.first = minimum(searchsorted(self.run, here), ordered.type.size - 1)
+        n = ordered.type.size
+        self.count = int(host_data(slice_(self.run, (n - 1,), (n,)))[0]) + 1
+
+    def cut(self, x: Value) -> Value:
+        """What a line has for each run."""
+        return slice_(x, (0,), (self.count,))
+
+
+def _unique_far(x: Value) -> UniqueAll:
+    flat = reshape(x, (x.type.size,))
+    order = argsort(flat)
+    runs = _Runs(gather.bind(flat, order, axes=(0,)))
+    first = gather.bind(order, runs.first, axes=(0,))
+    lengths = sub(searchsorted(runs.run, runs.here, side="right"), runs.first)
+    back = gather.bind(runs.run, argsort(order), axes=(0,))
+    return UniqueAll(
+        runs.cut(gather.bind(flat, first, axes=(0,))), runs.cut(first), reshape(back, x.shape),
+        runs.cut(lengths),
+    )  # fmt: skip
+
+
+def _nonzero_far(x: Value) -> tuple[Value, ...]:
+    count = int(host_data(total(x if x.dtype.kind == "b" else ne(x, 0))))
+    return tuple(slice_(i, (0,), (count,)) for i in _nonzero_of_size(x, x.type.size, 0))
 
 
 @public

@@ -40,8 +40,13 @@ _CHOLESKY, _LU, _SUBSTITUTE = map(_primitive, ("small_cholesky", "small_lu", "sm
 
 def _sound(x: Any, ok: Any, of: Any, asked: str, trouble: str) -> Any:
     if not ok:
-        raise NumericalError(f"{asked}: {TensorType(as_dtype(of.dtype), of.shape)} {trouble}")
+        raise no_factor(TensorType(as_dtype(of.dtype), of.shape), asked, trouble)
     return x
+
+
+def no_factor(of: TensorType, asked: str, trouble: str) -> NumericalError:
+    """The error of an op whose matrix has no factor."""
+    return NumericalError(f"{asked}: {of} {trouble}")
 
 
 SOUND = Op(

@@ -153,8 +153,13 @@ def _is_free(n: Node) -> bool:
 
 
 def _is_worth_it(n: Node, sources: float) -> bool:
-    """Whether a result is worth memory of its own: it took work, or is no larger than its sources."""
+    """Whether a result is worth memory of its own: it took work, or is no larger than its sources.
+
+    A tensor in more bits is larger, and who reads it widens it in no time.
+    """
     if _is_free(n):
+        return False
+    if n.op.casts and n.results[0].dtype.bits > n.operands[0].dtype.bits:
         return False
     if n.op.makes == "data":
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,15 @@ def test_constants_are_arrays_that_nobody_can_write_to() -> None:
     assert not is_constant(np.frombuffer(bytearray(16), np.float32))
     assert not is_constant(np.frombuffer(mmap.mmap(-1, 16), np.float32))
     assert is_constant(frozen(owner))
+    # The weights of a bundle are views of a map of its file.
+    assert is_constant(np.frombuffer(memoryview(bytes(16))[8:], np.float32))
+    assert not is_constant(np.frombuffer(memoryview(bytearray(16)).toreadonly(), np.float32))
+    assert not is_constant(np.frombuffer(memoryview(mmap.mmap(-1, 16)).toreadonly(), np.float32))
+    with tempfile.TemporaryFile() as f:
+        f.write(bytes(16))
+        f.flush()
+        mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        assert is_constant(np.frombuffer(memoryview(mapped), np.float32))
 
 
 def executable(f: Any, *xs: Any) -> MachineExecutable:
@@ -96,3 +106,29 @@ def test_open_sizes_and_loops() -> None:
         x = ts.tensor(draw(2, 8, n))
         got, want = ts.jit(f)(x), ts.jit(f, target="numpy")(x)
         np.testing.assert_allclose(got[0], want[0], rtol=1e-4, atol=1e-4)
+
+
+def test_steps_of_constants_that_read_open_sizes_run_at_each_call() -> None:
+    w = frozen(draw(5, 7))
+
+    def f(x: ts.Tensor["N", 5, ts.f32]) -> Any:  # type: ignore[valid-type]
+        y = ts.asarray(w) * x.shape[0]  # a kernel of constants and a size
+        return op.sum(x, axis=0) @ op.softmax(y, axis=-1), op.cholesky(
+            y.T @ y + op.eye(7) * x.shape[0]
+        )
+
+    g = ts.jit(f)
+    for n in (3, 4):
+        x = ts.tensor(draw(n, 5))
+        for got, want in zip(g(x), f(x), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_a_mean_of_a_transform_counts_an_open_size() -> None:
+    def f(x: ts.Tensor["N", 1, ts.f64]) -> Any:  # type: ignore[valid-type]
+        return op.mean(op.fft(op.cast(x, ts.c128), n=1), axis=0)
+
+    g = ts.jit(f)
+    for n in (2, 5):
+        x = ts.tensor(np.arange(n, dtype=np.float64)[:, None])
+        np.testing.assert_array_equal(g(x), [(n - 1) / 2])

@@ -155,7 +155,7 @@ def test_one_function_serves_both_devices_and_all_sizes(cuda: None) -> None:
 
 
 def test_what_has_no_gpu_form_warns_and_is_right() -> None:
-    a = normal(4, 4) + 8 * np.eye(4, dtype=np.float32)
+    a = normal(40, 40) + 40 * np.eye(40, dtype=np.float32)
     with fake_gpu():
         executable._WARNED.clear()
         with pytest.warns(RuntimeWarning, match="inv: has no GPU form yet"):

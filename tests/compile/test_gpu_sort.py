@@ -21,7 +21,7 @@ from tessera.ir.tile.gpu import sort, topk
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
 from tessera.runtime.cuda import driver
-from tests.support.fakes.gpu_fake import fake_gpu
+from tests.support.fakes.gpu_fake import at, fake_gpu
 
 RUNS_ON = "numpy"
 DTYPES = ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "bf16", "f4", "f8"]
@@ -167,3 +167,22 @@ def test_sorting_on_the_device(kind: str, shape: tuple[int, ...]) -> None:
         where = order(x, axis, down)
         np.testing.assert_array_equal(indices.numpy(), where)
         assert values.numpy().tobytes() == np.take_along_axis(x, where, axis).tobytes()
+
+
+@pytest.mark.parametrize("where", ["fake", pytest.param("device", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("kind", ["bool", "i1", "i8", "u4", "f2", "bf16", "f4", "f8"])
+def test_distinct_and_nonzero_elements_are_found_on_the_device(kind: str, where: str) -> None:
+    """No operand travels: an op that runs on the host would warn, which is an error here."""
+    with at(where):
+        for shape in ((1,), (2, 3), (400,)):
+            x = ts.tensor(draw(shape, kind))
+            far = x.to("cuda")
+            got = [*op.unique_all(far), op.unique(far), *op.nonzero(far)]
+            want = [*op.unique_all(x), op.unique(x), *op.nonzero(x)]
+            for g, w in zip(got, want, strict=True):
+                assert g.dtype is w.dtype
+                assert str(g.device) == str(far.device)
+                a, b = (
+                    y.numpy().astype(np.float32) if y.dtype is bf16 else y.numpy() for y in (g, w)
+                )
+                np.testing.assert_array_equal(a, b)

@@ -5,6 +5,7 @@ several threads.
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -137,6 +138,66 @@ def orders(x: Tensor["n", "m"]) -> Any:
     )
 
 
+DEEP = normal(8, 8, scale=0.3)
+
+
+def carried(x: Tensor["n", 8], ys: Tensor["n", 8], times: Tensor[ts.i32]) -> Any:
+    """Loops that hand carries on, swap them, write over them and write one row."""
+
+    def turn(c: Any, y: Any) -> Any:
+        a, b, d, e = c
+        a = (a * 0.5 + 1.0).at[1].set(y)  # over a, whose operand somebody else holds
+        return (b, a, op.tanh(op.matmul(d, DEEP)), e), (op.tanh(e), a)
+
+    first, rows = ts.scan(turn, (x, x, x, x), ys)
+
+    def twice(c: Any, _: Any) -> Any:
+        a, b, d = c
+        return (d, a, b), op.matmul(a, DEEP)
+
+    second, more = ts.scan(twice, (x, ys, first[0]), None, length=5)
+    once, _ = ts.scan(lambda c, _: ((op.matmul(c[0], DEEP), c[0]), None), (x, ys), None, length=1)
+
+    def shorter(s: Any) -> Any:
+        i, a, b = s
+        gone = op.exp(a * 0.1) * 2.0 + op.matmul(b, DEEP)  # in the place of a, and dropped
+        return i + 1, b, op.cumsum(gone, axis=-1)
+
+    third = ts.while_loop(lambda s: s[0] < times, shorter, (ts.tensor(np.int32(0)), x, ys))
+    inner = ts.scan(lambda c, y: (ts.scan(lambda d, _: ((d[1], d[0] + y), None), (c, c), None,
+                                          length=3)[0][0], y), ys[0], ys)  # fmt: skip
+    return (
+        first,
+        rows,
+        second,
+        more,
+        once,
+        third,
+        inner[0],
+        op.reshape(op.exp(x), (x.shape[0] * 8,)),
+    )
+
+
+KERNEL, TABLE = normal(6, 4, 3), normal(5, 7)
+
+
+def constant(p: Any, x: Tensor["n", 4], flag: Tensor[ts.bool_]) -> Any:
+    """What follows from weights and constants alone, in loops and branches too."""
+    w = op.transpose(op.softmax(p["w"] * 3.0, axis=0), (1, 0))
+    order = op.argsort(op.sum(KERNEL, axis=(1, 2)))
+    picked = op.take(op.transpose(KERNEL, (2, 0, 1)), order, axis=1)
+    y = op.matmul(x, w)
+
+    def step(c: Any, _: Any) -> Any:
+        held = op.matmul(TABLE, op.transpose(TABLE, (1, 0))) * 0.1
+        return op.matmul(c, op.exp(held)) * 0.1, op.sum(c)
+
+    loop, sums = ts.scan(step, y, None, length=3)
+    either = ts.cond(flag, lambda a: op.matmul(a, op.cumsum(TABLE, axis=0)),
+                     lambda a: op.matmul(a, op.sort(TABLE)), y)  # fmt: skip
+    return y, picked, loop, sums, either, op.log(p["w"] * p["w"]), w
+
+
 GRU, ITEMS = 24, 48
 
 
@@ -198,6 +259,8 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "orders": (orders, (normal(6, 6),), None),
     "sampler": (sampler, (normal(GRU), op.random.key(42), ts.tensor(np.float32(0.8))), gru_weights()),
     "recommender": (recommender, (ids(3, 4), ids(3, 6)), gru_weights()),
+    "carried": (carried, (normal(4, 8), normal(4, 8), ts.tensor(np.int32(3))), None),
+    "constant": (constant, (normal(3, 4), ts.tensor(np.array(True))), {"w": normal(5, 4)}),
 }  # fmt: skip
 OTHER = {
     "greedy": (ts.tensor(RNG.integers(0, WORDS, 7).astype(np.int32)),),
@@ -206,6 +269,8 @@ OTHER = {
     "sampler": (normal(GRU), op.random.key(7), ts.tensor(np.float32(0.0))),
     "recommender": (ids(1, 7), ids(1, 30)),
     "branches": (normal(7, 5), ts.tensor(np.array(False))),
+    "carried": (normal(5, 8), normal(5, 8), ts.tensor(np.int32(0))),
+    "constant": (normal(2, 4), ts.tensor(np.array(False))),
 }
 
 
@@ -315,6 +380,55 @@ def test_sanitizers_find_nothing(made: Path, tmp_path: Path):
             assert "the same bits" in runs(made, name, program, threads)
 
 
+def test_copies_of_views_have_every_element_in_its_place(tmp_path: Path):
+    flags = ["-std=c99", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", "-w"]
+    run = [str(COMPILER), *flags, "-fno-sanitize-recover=all", "-pthread", "-I", str(INCLUDE)]
+    out = tmp_path / "strided"  # it includes the runtime
+    subprocess.run([*run, str(HERE / "strided.c"), "-ldl", "-o", str(out)], check=True)
+    done = subprocess.run([str(out), "3000", "1"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "3000 copies\n"), done.stderr
+
+
+def _milliseconds(
+    folder: Path, program: Path, f: Any, args: Sequence[Any], weights: Any = None
+) -> tuple[float, float]:
+    """The first and the least later run of a function in C."""
+    held = () if weights is None else (weights,)
+    ts.bundle.save({"f": (f, *args)}, folder / "f.tess", weights=weights)
+    record(folder / "f.record", [*args, *ts.tree.leaves(ts.jit(f)(*held, *args))])
+    told = runs(folder, "f", program, 1)
+    found = re.search(r"first run ([0-9.]+) ms, later runs ([0-9.]+) us", told)
+    assert found is not None
+    assert "the same bits" in told
+    return float(found[1]), float(found[2]) / 1000
+
+
+def test_a_loop_in_c_writes_one_row_in_its_place(tmp_path: Path):
+    """A step that writes 4 bytes of 4 MB, or hands these on, copies nothing; 2,000 copies take a second."""
+    program = build(tmp_path / "run", "run.c", "-O2")
+    x, places = ts.zeros((1 << 20,)), ts.tensor(np.arange(2000, dtype=np.int32))
+
+    def written(x: Any, places: Any) -> Any:
+        def step(c: Any, k: Any) -> Any:
+            a, b = c
+            return (b, a.at[k].set(b[k] + 1.0)), None
+
+        return op.sum(ts.scan(step, (x, x + 1.0), places)[0][0])
+
+    assert _milliseconds(tmp_path, program, written, (x, places))[1] < 200
+
+
+def test_what_follows_from_weights_is_computed_once_in_c(tmp_path: Path):
+    program = build(tmp_path / "run", "run.c", "-O2")
+
+    def f(w: Any, x: Any) -> Any:
+        held = op.tanh(op.matmul(op.matmul(w, w) * 0.01, op.transpose(w, (1, 0))))
+        return op.matmul(x, held)
+
+    first, later = _milliseconds(tmp_path, program, f, (normal(2, 512),), normal(512, 512))
+    assert later < first / 4
+
+
 def test_the_header_is_c_and_cpp(tmp_path: Path):
     unit = tmp_path / "unit.cpp"
     unit.write_text(
@@ -338,7 +452,7 @@ def test_the_header_is_c_and_cpp(tmp_path: Path):
 
 def test_threads_run_one_entry_at_once(made: Path, tmp_path: Path):
     program = build(tmp_path / "threads", "threads.c", "-O0")
-    for name in ("cnn", "greedy", "loops", "branches", "orders"):
+    for name in ("cnn", "greedy", "loops", "branches", "orders", "carried", "constant"):
         run = [str(program), str(made / f"{name}.tess"), name, "3", "40"]
         assert subprocess.run(run, check=False).returncode == 0, name
 
@@ -346,7 +460,7 @@ def test_threads_run_one_entry_at_once(made: Path, tmp_path: Path):
 @pytest.mark.deep
 def test_the_thread_sanitizer_finds_nothing(made: Path, tmp_path: Path):
     program = build(tmp_path / "threads", "threads.c", "-O1", "-g", "-fsanitize=thread")
-    for name in ("cnn", "greedy", "loops"):
+    for name in ("cnn", "greedy", "loops", "carried", "constant"):
         run = [str(program), str(made / f"{name}.tess"), name, "3", "10"]
         done = subprocess.run(run, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]

@@ -34,7 +34,13 @@ def program(x: Tensor["n", 7], y: Tensor["2*n"]) -> Any:
         lambda c, v: (c + v, c * v), ts.zeros(()), ts.tensor(np.ones(5, np.float32))
     )
     either = ts.cond(carry > 0.0, lambda a: op.matmul(a, W), lambda a: op.matmul(a, W) + 1.0, x)
-    return op.softmax(t), t, op.sum(y) + carry, ys, either, op.topk(y, 1)
+    square = op.matmul(op.transpose(W, (1, 0)), W)  # once, from constants alone
+
+    def turn(c: Any, _: Any) -> Any:
+        return (op.tanh(c[1] * 2.0), op.matmul(c[0], square)), None
+
+    turned, _ = ts.scan(turn, (either, either + 1.0), None, length=3)
+    return op.softmax(t), t, op.sum(y) + carry, ys, turned, op.topk(y, 1)
 
 
 @pytest.fixture(scope="module")

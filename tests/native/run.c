@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
   TessBundle *bundle;
   TessEntry *entry;
   TessValueInfo info;
-  TessTensorDesc in[16], out[16], want[16];
+  TessTensorDesc in[32], out[32], want[32];
   uint32_t i, n, m;
   int times = argc > 5 ? atoi(argv[5]) : 1, k, same = 1;
   FILE *file = fopen(argv[2], "rb");

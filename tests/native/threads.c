@@ -10,12 +10,12 @@
 #include "tessera/tessera.h"
 
 static TessEntry *entry;
-static TessTensorDesc in[8], want[8];
+static TessTensorDesc in[32], want[32];
 static uint32_t n, m;
 static int times;
 
 static void *work(void *other) {
-  TessTensorDesc out[8];
+  TessTensorDesc out[32];
   uint32_t i;
   int k;
   for (k = 0; k < times; k++) {

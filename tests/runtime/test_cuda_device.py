@@ -388,9 +388,9 @@ def test_arrays_that_live_until_the_end_do_no_harm() -> None:
 from tests.runtime.test_cuda_device import *
 class Ring: pass
 ring = Ring(); ring.me = ring
-ring.x = to_device(np.ones(1000)); ring.stream = Stream(gpu()); ring.f = function("scale")
+ring.x = to_device(np.ones(1000)); ring.stream = DriverStream(gpu()); ring.f = function("scale")
 ring.launcher = scaling(8, 2.0)
-with Graph.capture(ring.stream) as ring.graph:
+with LaunchGraph.capture(ring.stream) as ring.graph:
     ring.launcher.run([ring.x.ptr, ring.x.ptr], ring.stream)
 ring.graph.instantiate()
 ring.lent, ring.taken = ring.x.__dlpack__(), from_dlpack(ring.x)

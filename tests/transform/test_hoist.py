@@ -193,6 +193,17 @@ def test_cheap_and_growing_things_stay() -> None:
     assert moved is g
 
 
+def test_numbers_are_widened_where_they_are_read() -> None:
+    """A matrix of bytes stays one: a loop reads a quarter of what it would read of words."""
+
+    def f(w: Tensor, x: Tensor) -> Any:
+        return ts.fori_loop(0, STEPS, lambda i, c: c @ op.cast(w, f64), x)
+
+    w = RNG.integers(-3, 3, (N, N)).astype(np.int8)
+    g, moved = same(f, w, X)
+    assert moved is g
+
+
 def test_ops_that_may_fail_are_known() -> None:
     def first(f: Callable[..., Any]) -> Node:
         return ts.trace(f, Tensor[4, 4, f64]).nodes[-1]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tessera.compile.artifact import Image, KernelCall
+from tessera.core.dims import symbols_within
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import size_of
 
@@ -32,8 +33,11 @@ def is_constant(x: Any) -> bool:
     while isinstance(x, np.ndarray):
         if x.flags.writeable:
             return False
-        x = x.base
-    return x is None or isinstance(x, bytes | mmap.mmap)
+        base: Any = x.base
+        x = base.obj if isinstance(base, memoryview) else base
+    if isinstance(x, mmap.mmap):
+        return memoryview(x).readonly
+    return x is None or isinstance(x, bytes)
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,10 @@ def _stays(
     image: Image, s: KernelCall | HostCall, reads: Sequence[str], writes: Sequence[str]
 ) -> bool:
     """Whether a step of constants gives the same at each call, and its results are worth their memory."""
-    if isinstance(s, HostCall) and (s.node.regions or s.node.op.effects):
+    if isinstance(s, HostCall):
+        if s.node.regions or s.node.op.effects or symbols_within(s.node.params.values()):
+            return False
+    elif image.kernels[s.kernel].sizes:
         return False
     types = [image.buffers[n] for n in (*reads, *writes)]
     if not all(t.static for t in types) or not set(writes).isdisjoint(image.outputs):

@@ -64,7 +64,7 @@ class OfflineProgram(PlannedProgram):
 
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
-    ) -> tuple[Any, int]:
+    ) -> tuple[None, int]:
         """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes
         decide.
         """
@@ -106,8 +106,8 @@ class OfflineProgram(PlannedProgram):
         return out
 
     def _without_kernel(self, s: HostCall) -> dict[str, str]:
-        """The name of a step that is no kernel, and who computes it; a view needs no work."""
-        if s.node.op.view is not None:
+        """The name of a step that is no kernel, and who computes it; views and checks need no work."""
+        if s.node.op.view is not None or s.node.op.call == "sound":
             return {}
         own = self.device[0] == "cuda" and libraries.serves(s.node.op)
         why = (

@@ -22,7 +22,16 @@ from tessera.interop.onnx.model import (
     OnnxNode,
     OnnxReference,
 )
-from tessera.interop.onnx.rule import RULES, NodeCall, NodeRule, Sizes, host, is_foreign, tensor
+from tessera.interop.onnx.rule import (
+    RULES,
+    NodeCall,
+    NodeRule,
+    Quantised,
+    Sizes,
+    host,
+    is_foreign,
+    tensor,
+)
 from tessera.ir.graph.ir import Value, concrete, eagerly
 
 # What a rule raises on inputs or attributes that do not fit.
@@ -34,10 +43,11 @@ _LARGE = 64  # elements of a constant that a program holds rather than reads
 class OnnxScope:
     """The values of one graph, inside the scope that it stands in."""
 
-    __slots__ = ("outer", "values")
+    __slots__ = ("outer", "quantised", "values")
 
     def __init__(self, values: dict[str, Any], outer: OnnxScope | None = None):
         self.values, self.outer = values, outer
+        self.quantised: dict[str, Quantised] = {}  # by the names that DequantizeLinear made
 
     def find(self, name: str) -> Any:
         """The value of a name; the empty name is an input that is left out."""
@@ -79,6 +89,7 @@ class Evaluator:
             self.node(n, scope)
             for name in dead:
                 scope.values.pop(name, None)
+                scope.quantised.pop(name, None)
 
     def node(self, n: OnnxNode, scope: OnnxScope) -> None:
         """Run one node and enter its outputs."""
@@ -109,7 +120,11 @@ class Evaluator:
         def inner(g: OnnxGraph, given: Sequence[Any]) -> list[Any]:
             return self.graph(g, given, scope)
 
-        return _as_outputs(self._apply(rule, NodeCall(n, inner), args))
+        made = tuple(scope.quantised.get(name) for name in n.inputs) if scope.quantised else ()
+        found = _as_outputs(self._apply(rule, NodeCall(n, inner, made), args))
+        if n.op == "DequantizeLinear":
+            scope.quantised[n.outputs[0]] = _quantised(n, args)
+        return found
 
     def _apply(self, rule: NodeRule, call: NodeCall, args: list[Any]) -> Any:
         """The outputs of a rule, by the way that its inputs ask for."""
@@ -152,6 +167,15 @@ class Evaluator:
             self.node(_bound(inner, given), scope)
         self._depth -= 1
         return [scope.find(name) for name in f.outputs[: len(n.outputs)]]
+
+
+def _quantised(n: OnnxNode, args: Sequence[Any]) -> Quantised:
+    """What a DequantizeLinear reads, for rules that multiply the quantised numbers."""
+    numbers, scale, *zero = args
+    axis, blocks = (
+        n.attributes.get(name, usual) for name, usual in (("axis", 1), ("block_size", 0))
+    )
+    return Quantised(numbers, scale, zero[0] if zero else None, axis, blocks)
 
 
 def _blamed(e: TesseraError, n: OnnxNode) -> TesseraError:

@@ -83,6 +83,17 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class Quantised:
+    """What DequantizeLinear made an input from."""
+
+    numbers: Any
+    scale: Any
+    zero: Any
+    axis: int  # along which there is a scale for each place
+    blocks: int  # places that share one there, 0 for one each
+
+
+@dataclass(frozen=True)
 class NodeCall:
     """A node as its rule sees it."""
 
@@ -90,6 +101,11 @@ class NodeCall:
     run: Callable[
         [OnnxGraph, Sequence[Any]], list[Any]
     ]  # a graph among the attributes, on arguments
+    quantised: tuple[Quantised | None, ...] = ()  # what the inputs were made from
+
+    def whole(self, k: int) -> Quantised | None:
+        """What input k was made from, if DequantizeLinear made it."""
+        return self.quantised[k] if k < len(self.quantised) else None
 
     @property
     def version(self) -> int:

@@ -93,6 +93,20 @@ class Questions:
         same = n.op.view is None and n.op.pick is None and n.op.combine is None
         return same and bool(n.operands) and self.is_loop_nest(n)
 
+    def is_narrow_factor(self, v: Value) -> bool:
+        """Whether contractions read a computed value at more bits than it has: they make those themselves."""
+        n = v.node
+        return (
+            n is not None
+            and n.op.view is None
+            and any(
+                u.op.casts
+                and u.results[0].dtype.bits > v.dtype.bits
+                and any(self.is_contraction(w) for w in self.users.get(u.results[0], []))
+                for u in self.users.get(v, [])
+            )
+        )
+
     def is_picked(self, v: Value) -> bool:
         """Whether somebody reads a value at places that are data; casts happen to what was picked."""
         return any(

@@ -168,6 +168,8 @@ class _GraphLowering(Questions):
             return True
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
+        if self.is_narrow_factor(v):
+            return True
         self.costs[v] = self.cost(n)
         if self.cheap > _CHEAP and self.closes(v):
             return True  # in place of the product, and nobody computes it again

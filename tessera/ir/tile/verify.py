@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from tessera.core.dims import Dim, symbols
+from tessera.core.dims import symbols_within
 from tessera.core.dtype import bool_, i64
 from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
@@ -75,7 +75,7 @@ class _Verifier:
     def known(
         self, values: Iterable[Any], names: set[str], where: str, op: Operation | None = None
     ) -> None:
-        for name in sorted(_symbols(values) - names):
+        for name in sorted(symbols_within(values) - names):
             what = "may not depend on" if name in self.variables else "mentions the unknown"
             self.fail(f"{where} {what} {name}", op)
 
@@ -147,7 +147,7 @@ class _Verifier:
         got = [t.type for t in op.results]
         if list(want) != got:
             self.fail(f"{where}: the result is {_list(got)}, expected {_list(want)}", op)
-        if _symbols(op.attributes.values()):
+        if symbols_within(op.attributes.values()):
             scope = self.sizes | self.variables
             self.known(op.attributes.values(), scope, f"{where}: a position", op)
 
@@ -194,13 +194,3 @@ class _Verifier:
 
 def _list(types: Sequence[TensorType]) -> str:
     return ", ".join(map(str, types)) or "nothing"
-
-
-def _symbols(values: Iterable[Any]) -> set[str]:
-    found: set[str] = set()
-    for v in values:
-        if isinstance(v, Dim):
-            found |= symbols(v)
-        elif isinstance(v, tuple):
-            found |= _symbols(v)
-    return found

@@ -177,7 +177,7 @@ class FakeCuda:
         return 0
 
     def do_cuCtxSetCurrent(self, context: int) -> None:
-        assert context in self.contexts, context
+        assert context is None or context in self.contexts, context  # a thread may have none
         self.current = context
 
     def do_cuCtxGetCurrent(self, out: int) -> int:

@@ -22,6 +22,7 @@ from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.lowering import GpuLowering
 from tessera.compile.gpu.planned import PlannedProgram
 from tessera.core.types import TensorType
+from tessera.ir.graph import ir as graph_ir
 from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Kernel
@@ -100,11 +101,18 @@ def fake_gpu() -> Iterator[FakeCuda]:
     fake = FakeCuda(total=1 << 30)
     with pytest.MonkeyPatch.context() as patch, driver.use(fake):
         patch.setattr(bind, "segments_of", _segments)
-        lang_device._gpus.cache_clear()
+        _forget()
         try:
             yield fake
         finally:
-            lang_device._gpus.cache_clear()
+            _forget()
+
+
+def _forget() -> None:
+    """Let nothing that was made for another device stay: its handles, and programs of single ops."""
+    lang_device._gpus.cache_clear()
+    for key in [k for k in graph_ir._KERNELS if getattr(k[4], "kind", "cpu") in FAKES]:
+        del graph_ir._KERNELS[key]
 
 
 class _Kernels:
@@ -163,11 +171,18 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
             GpuLowering, "_launch", lambda p, *given, **named: kernels.launch(p, *given, **named)
         )
         patch.setattr(bind, "build", kernels.build)
-        lang_device._gpus.cache_clear()
+        _forget()
         try:
             yield fake
         finally:
-            lang_device._gpus.cache_clear()
+            _forget()
+
+
+def _forget() -> None:
+    """Let nothing that was made for another device stay: its handles, and programs of single ops."""
+    lang_device._gpus.cache_clear()
+    for key in [k for k in graph_ir._KERNELS if getattr(k[4], "kind", "cpu") in FAKES]:
+        del graph_ir._KERNELS[key]
 
 
 @contextmanager

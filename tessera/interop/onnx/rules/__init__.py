@@ -8,6 +8,7 @@ from tessera.interop.onnx.rules import control as control
 from tessera.interop.onnx.rules import elementwise as elementwise
 from tessera.interop.onnx.rules import fused as fused
 from tessera.interop.onnx.rules import image as image
+from tessera.interop.onnx.rules import integers as integers
 from tessera.interop.onnx.rules import loss as loss
 from tessera.interop.onnx.rules import ml as ml
 from tessera.interop.onnx.rules import norm as norm

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.core.dtype import as_dtype, f32, u8
+from tessera.core.dtype import as_dtype, f32
 from tessera.interop.onnx.rule import NodeCall, numpy_dtype, rule
-from tessera.interop.onnx.rules.contraction import centred, whole_matmul, window
 from tessera.interop.onnx.rules.elementwise import sigmoid
+from tessera.interop.onnx.rules.integers import centred, rounded_matmul, whole_matmul
 from tessera.interop.onnx.rules.norm import _layer_norm, _rms_norm
 from tessera.interop.onnx.rules.quantise import _requantized, bounds
-from tessera.interop.onnx.rules.rnn import _lstm
+from tessera.interop.onnx.rules.rnn import QuantisedWeights, _lstm
+from tessera.interop.onnx.rules.windows import window
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -77,13 +78,7 @@ def _dynamic_matmul(
     n: NodeCall, a: Any, b: Any, scale: Any, zero: Any = None, bias: Any = None
 ) -> Any:
     """A product with quantised weights; a is rounded to 8 bits over its own range first."""
-    low, high = op.minimum(op.min(a), 0.0), op.maximum(op.max(a), 0.0)
-    spread = op.sub(high, low)
-    step = op.div(op.where(op.eq(spread, 0), 1.0, spread), 255.0)
-    point = op.round(op.clip(op.div(op.neg(low), step), 0.0, 255.0))
-    q = op.clip(op.add(op.round(op.div(a, step)), point), 0.0, 255.0)
-    y = whole_matmul(op.cast(q, u8), op.cast(point, u8), b, zero)
-    y = op.mul(op.cast(y, f32), op.mul(step, scale))
+    y = rounded_matmul(a, b, scale, zero)
     return y if bias is None else op.add(y, bias)
 
 
@@ -167,15 +162,8 @@ def _dynamic_lstm(
     r_zero: Any = None,
 ) -> Any:  # fmt: skip
     """An LSTM with quantised weights, which are stored turned: (directions, inputs, gates)."""
-    w, r = (
-        op.swapaxes(_weights(v, s, z), 1, 2)
-        for v, s, z in ((w, w_scale, w_zero), (r, r_scale, r_zero))
+    weights = (
+        QuantisedWeights(as_value(w), w_scale, w_zero),
+        QuantisedWeights(as_value(r), r_scale, r_zero),
     )
-    return _lstm(n, x, w, r, b, lengths, h, c, p)
-
-
-def _weights(v: Any, scale: Any, zero: Any) -> Any:
-    """Weights of each direction at their scales: one for each direction, or for each of its gates."""
-    s, z = as_value(scale), op.cast(zero, f32)
-    shape = (-1, 1, 1) if s.ndim == 1 else (s.shape[0], 1, s.shape[1])
-    return op.mul(op.sub(op.cast(v, f32), op.reshape(z, shape)), op.reshape(s, shape))
+    return _lstm(n, x, *weights, b, lengths, h, c, p)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.interop.onnx.model import OnnxError
 from tessera.interop.onnx.rule import NodeCall, integers, rule
-from tessera.interop.onnx.rules.contraction import window
+from tessera.interop.onnx.rules.windows import window
 from tessera.lang import op
 from tessera.ops.define import as_value
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dtype import as_dtype, f32, i32, u8
+from tessera.core.dtype import as_dtype, f32, i32
 from tessera.interop.onnx.model import DTYPES, OnnxError
 from tessera.interop.onnx.rule import (
     NodeCall,
@@ -18,7 +18,8 @@ from tessera.interop.onnx.rule import (
     rule,
 )
 from tessera.interop.onnx.rules.cast import cast
-from tessera.interop.onnx.rules.contraction import centred, whole_conv, whole_matmul, window
+from tessera.interop.onnx.rules.integers import centred, rounded, whole_conv, whole_matmul
+from tessera.interop.onnx.rules.windows import window
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -92,12 +93,7 @@ def _dequantize(n: NodeCall, x: Any, scale: Any, zero: Any = None) -> Any:
 
 @rule("DynamicQuantizeLinear")
 def _dynamic_quantize(n: NodeCall, x: Any) -> Any:
-    high, low = op.maximum(op.max(x), 0.0), op.minimum(op.min(x), 0.0)
-    spread = op.sub(high, low)
-    scale = op.div(op.where(op.eq(spread, 0), 1.0, spread), 255.0)
-    zero = op.round(op.clip(op.div(op.neg(low), scale), 0.0, 255.0))
-    y = op.clip(op.add(op.round(op.div(x, scale)), zero), 0.0, 255.0)
-    return op.cast(y, u8), scale, op.cast(zero, u8)
+    return rounded(x)
 
 
 def _requantized(y: Any, scale: Any, zero: Any, to: Any) -> Any:
@@ -146,7 +142,7 @@ def _qlinear_conv(
     y_zero: Any, bias: Any = None,
 ) -> Any:  # fmt: skip
     p = window(n, x.shape[2:], w.shape[2:])
-    y = whole_conv(n, x, x_zero, w, w_zero, p)
+    y = whole_conv(n.get("group", 1), x, x_zero, w, w_zero, p)
     column = (1, -1, *(1,) * (len(x.shape) - 2))
     if bias is not None:
         y = op.add(y, op.reshape(op.cast(bias, i32), column))

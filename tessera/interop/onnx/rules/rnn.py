@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera.core.dtype import i64
 from tessera.interop.onnx.model import OnnxError
 from tessera.interop.onnx.rule import NodeCall, at_once, rule, turned
+from tessera.interop.onnx.rules.integers import rounded_matmul
 from tessera.lang import op
 from tessera.ops.define import as_value
 
@@ -66,9 +67,13 @@ class _Cell:
     def inputs(self, x: Any) -> Any:
         """The products of all times with the weights of the input, in one product."""
         t, b, i = x.shape
-        y = op.matmul(op.reshape(x, (t * b, i)), turned(self.w))
+        y = self.of_inputs(op.reshape(x, (t * b, i)))
         y = y if self.wb is None else op.add(y, self.wb)
         return op.reshape(y, (t, b, y.shape[1]))
+
+    def of_inputs(self, x: Any) -> Any:
+        """The product of rows with the weights of the input."""
+        return op.matmul(x, turned(self.w))
 
     def recurrent(self, h: Any, first: int = 0, last: int | None = None) -> Any:
         """The product of the state with some gates of the recurrent weights."""
@@ -80,6 +85,44 @@ class _Cell:
         return y if self.rb is None else op.add(y, op.index(self.rb, rows))
 
 
+class _WholeCell(_Cell):
+    """The same with weights of 8 bits, which are stored turned; what they multiply is rounded to 8 bits over
+    its own range.
+    """
+
+    def __init__(self, d: int, w: QuantisedWeights, r: QuantisedWeights, b: Any, states: list[Any]):
+        self.whole_w, self.whole_r = w.of(d), r.of(d)
+        self.hidden = r.numbers.shape[1]
+        both = None if b is None else op.index(b, d)
+        gates = w.numbers.shape[2]
+        self.wb = None if both is None else op.index(both, slice(0, gates))
+        self.rb = None if both is None else op.index(both, slice(gates, None))
+        self.states = [op.index(s, d) for s in states]
+
+    def of_inputs(self, x: Any) -> Any:
+        """The product of rows with the weights of the input."""
+        return rounded_matmul(x, *self.whole_w)
+
+    def recurrent(self, h: Any, first: int = 0, last: int | None = None) -> Any:
+        """The product of the state with the recurrent weights."""
+        assert (first, last) == (0, None)
+        y = rounded_matmul(h, *self.whole_r)
+        return y if self.rb is None else op.add(y, self.rb)
+
+
+class QuantisedWeights(NamedTuple):
+    """Weights (directions, inputs, gates), with a scale and a zero point for each of them or of its gates."""
+
+    numbers: Any
+    scale: Any
+    zero: Any
+
+    def of(self, d: int) -> tuple[Any, Any, Any]:
+        """Those of a direction."""
+        taken = [at_once(lambda v: op.index(v, d), v) for v in self[:2]]
+        return *taken, None if self.zero is None else at_once(lambda v: op.index(v, d), self.zero)
+
+
 Step = Callable[[_Cell, Any, list[Any], list[Activation]], list[Any]]
 
 
@@ -88,19 +131,25 @@ def _recurrent(
     usual: list[str],
 ) -> Any:  # fmt: skip
     """Run a cell over time in each direction; the outputs of all times and the last states."""
-    x, w, r = map(as_value, (x, w, r))
+    x = as_value(x)
+    whole = isinstance(w, QuantisedWeights)
+    if whole:
+        directions, hidden, _ = r.numbers.shape
+    else:
+        w, r = as_value(w), as_value(r)
+        directions, hidden = w.shape[0], r.shape[2]
     batch_first = n.get("layout", 0)
     if batch_first:
         x = op.swapaxes(x, 0, 1)
         initial = [None if s is None else op.swapaxes(s, 0, 1) for s in initial]
-    directions, hidden = int(w.shape[0]), r.shape[2]
+    directions = int(directions)
     zero = op.zeros((directions, x.shape[1], hidden), x.dtype)
     states = [zero if s is None else s for s in initial]
     functions = _activations(n, usual, directions)
     per = len(functions) // directions
     ys, lasts = [], []
     for d in range(directions):
-        cell = _Cell(d, w, r, b, states)
+        cell = (_WholeCell if whole else _Cell)(d, w, r, b, states)
         backward = d == 1 or n.get("direction", "forward") == "reverse"
         y, last = _over_time(cell, x, lengths, functions[d * per : (d + 1) * per], step, backward)
         ys.append(y)

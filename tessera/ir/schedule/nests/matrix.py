@@ -49,6 +49,12 @@ def kinds(kernel: Kernel) -> tuple[str, str] | None:
     return ("bf16", "bf16") if fast and narrow == ["bf16", "bf16"] else None
 
 
+def is_of_bytes(kernel: Kernel) -> bool:
+    """Whether a kernel adds up products of bytes."""
+    found = kinds(kernel)
+    return found is not None and found[0] != "bf16"
+
+
 def grain(kernel: Kernel) -> int:
     """How many k a register holds, or 0 if none can."""
     found = kinds(kernel)

@@ -32,6 +32,7 @@ from tessera.ir.schedule.ir import (
     with_reads,
 )
 from tessera.ir.schedule.mask_analysis import Hidden, hidden
+from tessera.ir.schedule.nests.matrix import is_of_bytes
 
 
 def fuse_contractions(p: Program, wide: bool = True) -> Program:
@@ -224,6 +225,8 @@ class _GroupSearch:
     def found(self, members: tuple[int, ...], kernels: Sequence[Kernel]) -> _Found | None:
         """The group, unless a kernel of it needs what a step between makes of another one."""
         made = {n for k in kernels[:-1] for n in k.outputs}
+        if any(is_of_bytes(k) for k in kernels):
+            return None  # instructions for bytes want factors that are packed for all rows
         if not _read_own_rows(kernels, made):
             return None
         late: list[int] = []

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 
 from tessera.core.dtype import DType, bf16, f16, f32, f64, i4, i8, i32
+from tessera.core.processor import machine
 from tessera.ir.target.cpu.small import SmallWriter
 from tessera.ir.target.cpu.types import (
     TYPES,
@@ -79,6 +80,8 @@ class CastWriter(SmallWriter):
         if source.kind == "f" and to.kind == "f":
             word = "fpext" if source.bits < to.bits else "fptrunc"
             return self.convert(word, x, source, to, width)
+        if source.kind == "f" and width > 1 and machine() == "x86_64":
+            return self.to_whole(x, source, to, width)
         if source.kind == "f":
             v = f"v{width}" if width > 1 else ""
             kinds = f"{v}{TYPES[to.name]}.{v}{suffix(TYPES[source.name])}"
@@ -91,6 +94,36 @@ class CastWriter(SmallWriter):
         if source.kind != "b" and to.bits <= source.bits:
             return x if to.bits == source.bits else self.convert("trunc", x, source, to, width)
         return self.convert("sext" if source.kind == "i" else "zext", x, source, to, width)
+
+    def to_whole(self, x: str, source: DType, to: DType, width: int) -> str:
+        """Floats toward zero as integers, NaN as 0 and what is beyond as the ends: LLVM takes vectors apart
+        for that on x86.
+        """
+        of = _iinfo(to.np)
+        low, high = int(of.min), int(of.max)
+        t = vector_type(source, width)
+        sign = "s" if to.kind == "i" else "u"
+        if float(high) != high or high > 1 << _finfo(source.np).nmant:
+            y = self.convert(f"fpto{sign}i", x, source, to, width)  # of those in between
+            ends = (("olt", low, low), ("oge", high + 1, high), ("uno", None, 0))
+            for relation, edge, value in ends:
+                than = x if edge is None else constant(float(edge), source, width)
+                out = self.put(f"fcmp {relation} {t} {x}, {than}")
+                kinds = vector_of("i1", width), vector_type(to, width)
+                y = self.put(
+                    f"select {kinds[0]} {out}, {kinds[1]} {constant(value, to, width)}, {kinds[1]} {y}"
+                )
+            return y
+        truth = vector_of("i1", width)
+        for relation, edge in (("ord", None), ("ogt", low), ("olt", high)):
+            if relation == "ord" and low == 0:
+                continue  # the next one makes 0 of NaN
+            end = constant(float(edge or 0), source, width)
+            kept = self.put(f"fcmp {relation} {t} {x}, {end}")
+            x = self.put(f"select {truth} {kept}, {t} {x}, {t} {end}")
+        wide = i32 if to.bits < 32 else to
+        y = self.convert(f"fpto{'s' if wide is i32 else sign}i", x, source, wide, width)
+        return y if wide is to else self.convert("trunc", y, wide, to, width)
 
     def clamp(self, x: str, source: DType, to: DType, width: int) -> tuple[str, DType]:
         """What is beyond the range of a dtype, at its end; and the dtype that this was done in."""

@@ -17,7 +17,7 @@ from tessera.core.dtype import i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
-from tessera.ir.tile.launch import Expansion, Launch
+from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 _LANES = 16  # matrices of an instance: a vector of AVX-512 in f32
 _COLUMNS = 32  # right-hand sides of an instance: two such vectors
@@ -26,34 +26,39 @@ _COLUMNS = 32  # right-hand sides of an instance: two such vectors
 class _Matrices:
     """A kernel on matrices of a batch, some of them at a time."""
 
-    def __init__(self, step: Primitive, types: Mapping[str, TensorType]):
+    def __init__(
+        self, step: Primitive, types: Mapping[str, TensorType], lanes: int = _LANES,
+        threads: Threads | None = None,
+    ):  # fmt: skip
         self.b, self.p, self.step = Builder("kernel"), step.params, step
+        self.batch, self.threads = lanes, threads or Threads()
         t = types[step.operands[0]]
         n = t.shape[-1]
         assert isinstance(n, int)
         self.n, self.dtype, self.count = n, t.dtype, product(t.shape[:-2])
         self.x = self.b.parameter("x", TensorType(t.dtype, (self.count, n, n)))
-        self.width = _LANES
+        self.width = lanes
         self.row: Size = 0
 
     def expansion(self) -> Expansion:
-        return Expansion((Launch(self.kernel(), self.step.operands, self.step.results),))
+        launch = Launch(self.kernel(), self.step.operands, self.step.results, self.threads)
+        return Expansion((launch,))
 
     def kernel(self) -> Kernel:
         raise AssertionError(f"{self.step}: its kernel is that of a subclass")
 
     def lanes(self) -> None:
         """An instance has neighbours in the batch."""
-        self.row = self.b.program((self.count + _LANES - 1) // _LANES) * _LANES
+        self.row = self.b.program((self.count + self.batch - 1) // self.batch) * self.batch
 
     def bring(self, m: Memory, *at: Size) -> Tile:
         """An element of every matrix of the instance."""
         rest = (1,) * len(at)
-        return self.b.load(m, (self.row, *at), (_LANES, *rest), axes=(0,), masked=(0,))
+        return self.b.load(m, (self.row, *at), (self.batch, *rest), axes=(0,), masked=(0,))
 
     def send(self, m: Memory, t: Tile, *at: Size) -> None:
         rest = (1,) * len(at)
-        self.b.store(m, t, (self.row, *at), (_LANES, *rest), axes=(0,), masked=(0,))
+        self.b.store(m, t, (self.row, *at), (self.batch, *rest), axes=(0,), masked=(0,))
 
     def get(self, m: Memory, *at: Size) -> Tile:
         """What scratch holds of an element."""
@@ -77,7 +82,7 @@ class _Cholesky(_Matrices):
         b, n = self.b, self.n
         y = b.parameter("y", self.x.type, writable=True)
         self.lanes()
-        held = b.alloc(self.dtype, (n, n, _LANES))
+        held = b.alloc(self.dtype, (n, n, self.batch))
         with b.loop(0, n) as column:
             j = column.variable
             s = self.element(held, j, j)
@@ -94,7 +99,7 @@ class _Cholesky(_Matrices):
                 below = b.apply("div", self.element(held, i, j), root)
                 self.put(held, below, i, j)
                 self.send(y, below, i, j)
-                self.send(y, b.full(self.dtype, (_LANES,), 0.0), j, i)
+                self.send(y, b.full(self.dtype, (self.batch,), 0.0), j, i)
         return b.finish()
 
     def element(self, held: Memory, i: Size, j: Size) -> Tile:
@@ -112,13 +117,13 @@ class _Lu(_Matrices):
         places = b.parameter("perm", TensorType(i64, (self.count, n)), writable=True)
         signs = b.parameter("sign", TensorType(self.dtype, (self.count,)), writable=True)
         self.lanes()
-        a, perm = b.alloc(self.dtype, (n, n, _LANES)), b.alloc(i64, (n, _LANES))
+        a, perm = b.alloc(self.dtype, (n, n, self.batch)), b.alloc(i64, (n, self.batch))
         with b.loop(0, n) as row:
-            self.put(perm, b.index(row.variable, (_LANES,)), row.variable)
+            self.put(perm, b.index(row.variable, (self.batch,)), row.variable)
             with b.loop(0, n) as column:
                 here = row.variable, column.variable
                 self.put(a, self.bring(self.x, *here), *here)
-        with b.loop(0, n, 1, (b.full(self.dtype, (_LANES,), 1.0),)) as step:
+        with b.loop(0, n, 1, (b.full(self.dtype, (self.batch,), 1.0),)) as step:
             j = step.variable
             at = self.largest(a, j)
             self.swap(a, perm, j, at)
@@ -137,11 +142,11 @@ class _Lu(_Matrices):
     def largest(self, a: Memory, j: Size) -> Tile:
         """The row of the first of the largest elements of column j, from row j on."""
         b = self.b
-        first = b.apply("abs", self.get(a, j, j)), b.index(j, (_LANES,))
+        first = b.apply("abs", self.get(a, j, j)), b.index(j, (self.batch,))
         with b.loop(j + 1, self.n, 1, first) as row:
             size, here = (
                 b.apply("abs", self.get(a, row.variable, j)),
-                b.index(row.variable, (_LANES,)),
+                b.index(row.variable, (self.batch,)),
             )
             best, at = row.carried
             more = b.apply("gt", size, best)
@@ -177,8 +182,12 @@ class _Lu(_Matrices):
 
 
 class _Substitution(_Matrices):
-    def __init__(self, step: Primitive, types: Mapping[str, TensorType]):
-        super().__init__(step, types)
+    def __init__(
+        self, step: Primitive, types: Mapping[str, TensorType], lanes: int = _LANES,
+        columns: int = _COLUMNS, threads: Threads | None = None,
+    ):  # fmt: skip
+        super().__init__(step, types, lanes, threads)
+        self.sides = columns
         self.columns = types[step.operands[1]].shape[-1]
         shape = (self.count, self.n, self.columns)
         self.rhs = self.b.parameter("b", TensorType(self.dtype, shape))
@@ -191,9 +200,9 @@ class _Substitution(_Matrices):
         if self.by_matrix:
             self.lanes()
         else:
-            self.width = _COLUMNS
+            self.width = self.sides
             self.row = b.program(self.count)
-            self.at = b.program((self.columns + _COLUMNS - 1) // _COLUMNS) * _COLUMNS
+            self.at = b.program((self.columns + self.sides - 1) // self.sides) * self.sides
         known = b.alloc(self.dtype, (n, self.width))
         down = self.p["lower"] != self.p["transpose"]
         with b.loop(0, n) as step:
@@ -209,7 +218,9 @@ class _Substitution(_Matrices):
             if self.by_matrix:
                 self.send(self.y, s, i, 0)
             else:
-                b.store(self.y, s, (self.row, i, self.at), (1, 1, _COLUMNS), axes=(2,), masked=(2,))
+                b.store(
+                    self.y, s, (self.row, i, self.at), (1, 1, self.sides), axes=(2,), masked=(2,)
+                )
         return b.finish()
 
     def line(self, i: Size) -> Tile:
@@ -217,7 +228,7 @@ class _Substitution(_Matrices):
         if self.by_matrix:
             return self.bring(self.rhs, i, 0)
         return self.b.load(
-            self.rhs, (self.row, i, self.at), (1, 1, _COLUMNS), axes=(2,), masked=(2,)
+            self.rhs, (self.row, i, self.at), (1, 1, self.sides), axes=(2,), masked=(2,)
         )
 
     def factor(self, i: Size, j: Size) -> Tile:
@@ -227,8 +238,16 @@ class _Substitution(_Matrices):
         return self.b.reshape(self.b.load(self.x, (self.row, *at), (1, 1, 1), axes=()), (1,))
 
 
+def substitution(
+    step: Primitive, types: Mapping[str, TensorType], lanes: int = _LANES,
+    columns: int = _COLUMNS, threads: Threads | None = None,
+) -> Expansion:  # fmt: skip
+    """The launch of a substitution: so many matrices, or right-hand sides, in an instance."""
+    return _Substitution(step, types, lanes, columns, threads).expansion()
+
+
 SMALL_MATRICES = {
     "small_cholesky": lambda step, types: _Cholesky(step, types).expansion(),
     "small_lu": lambda step, types: _Lu(step, types).expansion(),
-    "small_substitute": lambda step, types: _Substitution(step, types).expansion(),
+    "small_substitute": substitution,
 }

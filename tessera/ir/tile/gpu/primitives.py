@@ -25,6 +25,7 @@ from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.gpu.scan import SCANS
 from tessera.ir.tile.gpu.scatter import scatter_rows
 from tessera.ir.tile.gpu.search import searchsorted
+from tessera.ir.tile.gpu.small_matrices import SMALL_MATRICES
 from tessera.ir.tile.gpu.sort import SORTS
 from tessera.ir.tile.gpu.topk import topk
 from tessera.ir.tile.ir import Builder
@@ -91,6 +92,7 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     "searchsorted": searchsorted,
     **SCANS,
     **TRANSFORMS,
+    **SMALL_MATRICES,
     "state_prefetch": partial(lower_prefetch, asks=False),
 }
 
