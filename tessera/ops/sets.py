@@ -29,6 +29,7 @@ from tessera.ops.define import (
     shape_of,
 )
 from tessera.ops.elementwise import (
+    add,
     bitwise_xor,
     eq,
     floor_divide,
@@ -166,16 +167,16 @@ def _is_far(x: Value) -> bool:
     )
 
 
-def _place(x: Value) -> Value:
-    """The number of each element of a line."""
-    return on_device(np.arange(x.type.size), i64, x.device)
+def _places(x: Value) -> Value:
+    """The number of each element of a line, made where the line lies."""
+    return sub(cumsum(cast_to(logical_or(eq(x, x), True), i64)), 1)
 
 
 class _Runs:
     """The runs of equal elements of an ordered line."""
 
     def __init__(self, ordered: Value):
-        here = self.here = _place(ordered)
+        here = self.here = _places(ordered)
         before = gather.bind(ordered, maximum(sub(here, 1), 0), axes=(0,))
         fresh = logical_or(eq(here, 0), ne(ordered, before))
         self.run = sub(cumsum(cast_to(fresh, i64)), 1)  # of each element
@@ -202,8 +203,17 @@ def _unique_far(x: Value) -> UniqueAll:
 
 
 def _nonzero_far(x: Value) -> tuple[Value, ...]:
-    count = int(host_data(total(x if x.dtype.kind == "b" else ne(x, 0))))
-    return tuple(slice_(i, (0,), (count,)) for i in _nonzero_of_size(x, x.type.size, 0))
+    n = x.type.size
+    hit = reshape(x if x.dtype.kind == "b" else ne(x, 0), (n,))
+    known = cumsum(cast_to(hit, i64))  # of the elements up to each one
+    count = int(host_data(slice_(known, (n - 1,), (n,)))[0])
+    flat = searchsorted(known, add(_places(hit), 1))
+    out: list[Value] = []
+    for m in x.shape[:0:-1]:
+        out.append(remainder(flat, m))
+        flat = floor_divide(flat, m)
+    # Cut last: a kernel for each number of elements would have to be built.
+    return tuple(slice_(i, (0,), (count,)) for i in (flat, *out[::-1]))
 
 
 @public
