@@ -161,7 +161,9 @@ def unique(x: ArrayLike) -> Value:
 
 def _is_far(x: Value) -> bool:
     """Whether a tensor with data and elements that have an order lies on a GPU."""
-    return x.storage is not None and x.device.kind in GPUS and x.dtype.kind != "c" and x.type.size != 0
+    return (
+        x.storage is not None and x.device.kind in GPUS and x.dtype.kind != "c" and x.type.size != 0
+    )
 
 
 def _place(x: Value) -> Value:

@@ -152,7 +152,12 @@ def test_complex_numbers_have_the_bits_of_the_cpu(place: None) -> None:
     z = ts.tensor(x[:, 0] + 1j * x[:, 1])
 
     def f(z: Any) -> Any:
-        return op.exp(z) / (1 + z * z), op.sqrt(z), op.abs(op.log(z)), op.where(op.real(z) > 0, z, -z) ** 3
+        return (
+            op.exp(z) / (1 + z * z),
+            op.sqrt(z),
+            op.abs(op.log(z)),
+            op.where(op.real(z) > 0, z, -z) ** 3,
+        )
 
     def march(z: Any) -> Any:
         def step(c: Any, _: Any) -> Any:

@@ -182,5 +182,7 @@ def test_distinct_and_nonzero_elements_are_found_on_the_device(kind: str, where:
             for g, w in zip(got, want, strict=True):
                 assert g.dtype is w.dtype
                 assert str(g.device) == str(far.device)
-                a, b = (y.numpy().astype(np.float32) if y.dtype is bf16 else y.numpy() for y in (g, w))
+                a, b = (
+                    y.numpy().astype(np.float32) if y.dtype is bf16 else y.numpy() for y in (g, w)
+                )
                 np.testing.assert_array_equal(a, b)

@@ -194,4 +194,3 @@ class _Verifier:
 
 def _list(types: Sequence[TensorType]) -> str:
     return ", ".join(map(str, types)) or "nothing"
-

@@ -218,7 +218,9 @@ class _Substitution(_Matrices):
             if self.by_matrix:
                 self.send(self.y, s, i, 0)
             else:
-                b.store(self.y, s, (self.row, i, self.at), (1, 1, self.sides), axes=(2,), masked=(2,))
+                b.store(
+                    self.y, s, (self.row, i, self.at), (1, 1, self.sides), axes=(2,), masked=(2,)
+                )
         return b.finish()
 
     def line(self, i: Size) -> Tile:
