@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.core.observe import Observed
 from tessera.core.source import warn_caller
 from tessera.ir.graph.interp import KernelOf, SlotPlan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
+
+if TYPE_CHECKING:  # the numpy target plans no memory
+    from tessera.ir.schedule.memory import MemoryPlan
 
 
 @dataclass
@@ -33,7 +36,7 @@ def last_of(record: Sequence[PassResult], level: str, otherwise: Any = None) -> 
     return next((s.result for s in reversed(record) if s.level == level), otherwise)
 
 
-def tell_unused(g: Graph, plan: Any, donated: Mapping[int, str]) -> None:
+def tell_unused(g: Graph, plan: MemoryPlan, donated: Mapping[int, str]) -> None:
     """Warn of arguments that were donated for nothing: no leaf of theirs is used again.
 
     `donated` has the buffer of each donated input by its number.  An argument of which a leaf could not be

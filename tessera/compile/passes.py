@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the numpy target prints nothing
+    from tessera.ir.target.triton.triton_source import Device
 
 GRAPH, SCHEDULE, TILE, TARGET = LEVELS = ("graph", "schedule", "tile", "target")
 
@@ -19,7 +22,7 @@ class Context:
     donated: frozenset[int] = frozenset()  # the numbers of the inputs whose memory may be used
     buckets: bool = False  # whether kernels of a GPU are to serve several sizes
     roles: bool = False  # whether groups of threads of the GPU may have roles
-    device: Any = None  # what Triton builds for
+    device: Device | None = None  # what Triton builds for
     texts: Any = None  # what was printed already
     schedules: tuple[tuple[str, str], ...] = ()  # the user's, by the names of kernels
     loading: Any = None  # where machine code is built

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.compile.executable import Executable, PassResult
 from tessera.compile.fallback import Task, Way, plain_ways
@@ -60,7 +59,7 @@ def register(target: Target, passes: Sequence[Pass] | None = None) -> Target:
     return target
 
 
-def demand_target(text: Any) -> None:
+def demand_target(text: object) -> None:
     """Raise unless there is such a target."""
     if isinstance(text, str):
         name, colon, which = text.partition(":")

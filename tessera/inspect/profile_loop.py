@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,14 +111,32 @@ class PartSpan(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
 class LoopRan:
-    """What one run of a loop did, by part, and the first of its pieces as they ran."""
+    """What one run of a loop did; it is worked out when somebody asks, not while the program runs."""
 
-    parts: Sequence[LoopPart]
-    steps: Sequence[Sequence[StepRan]]  # of each part
-    log: Sequence[tuple[int, int, int, int]]  # part, step, begin, end
-    whole: bool  # whether the log has all of it
+    def __init__(self, words: _TimedWords, noted: Array):
+        self.parts: Sequence[LoopPart] = words.parts
+        self._places, self._noted = words.places, noted
+        self._entries = words.entries[: int(noted[words.log])].copy()
+        self._records = [p.program.records.take() for p in words.parts]
+
+    @cached_property
+    def steps(self) -> Sequence[Sequence[StepRan]]:
+        """What the steps of each part did."""
+        given = zip(self.parts, self._records, strict=True)
+        return [_steps(p, self._noted, records) for p, records in given]
+
+    @cached_property
+    def log(self) -> Sequence[tuple[int, int, int, int]]:
+        """Part, step, begin and end of the first pieces that were timed."""
+        return [(*self._places[n], begin, end) for n, begin, end in self._entries.tolist()]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the log has all that ran."""
+        ran = sum(int(self._noted[t + _RUNS]) for p in self.parts for t in p.tallies)
+        split = any(len(piece) > 1 for p in self.parts for piece in p.pieces)
+        return len(self._entries) == ran and not split
 
     def runs(self, part: int) -> int:
         """How often a part ran."""
@@ -153,7 +172,7 @@ class _TimedWords(Words):
         self.places: list[tuple[int, int]] = []  # part and first step of each tally
         self.entries: Array = np.zeros((_LOGGED, 3), np.int64)
         self._clock, self._cost = clock, cost
-        self._log = self.add(0, _LOGGED, address(self.entries))
+        self.log = self.add(0, _LOGGED, address(self.entries))
         self._inside = (-1, -1)
         self._part: dict[int, int] = {}
 
@@ -177,7 +196,7 @@ class _TimedWords(Words):
         if not made:
             return made
         first: dict[str, int | Ref] = {
-            "cost": self._cost, "number": len(self.places), "log": Ref(self._log)
+            "cost": self._cost, "number": len(self.places), "log": Ref(self.log)
         }  # fmt: skip
         tally = self.add(*(first.get(name, 0) for name in TALLY))
         self.places.append((at, numbers[0]))
@@ -185,29 +204,23 @@ class _TimedWords(Words):
         self.parts[at].tallies.append(tally)
         return [(TIMED, Ref(self.add(self._clock, self.rows(made), len(made), Ref(tally))), 0)]
 
-    def begin(self, words: Array) -> None:
-        """Forget the run before."""
-        words[self._log] = 0
-        for part in self.parts:
-            for tally in part.tallies:
-                words[tally : tally + _COUNTED] = 0
-            part.program.records.take()
+    def taken(self, words: Array) -> LoopRan:
+        """What has been noted; afterwards nothing is."""
+        ran = LoopRan(self, words.copy())
+        words[self.log] = 0
+        words[self._cleared] = 0
+        return ran
 
-    def ran(self, words: Array) -> LoopRan:
-        """What has been noted since."""
-        used = int(words[self._log])
-        log = [(*self.places[n], begin, end) for n, begin, end in self.entries[:used].tolist()]
-        timed = sum(int(words[t + _RUNS]) for p in self.parts for t in p.tallies)
-        split = any(len(piece) > 1 for p in self.parts for piece in p.pieces)
-        return LoopRan(
-            self.parts, [_steps(p, words) for p in self.parts], log, used == timed and not split
-        )
+    @cached_property
+    def _cleared(self) -> Array:
+        """The words of tallies that a run begins with at 0."""
+        every = [t + i for p in self.parts for t in p.tallies for i in range(_COUNTED)]
+        return np.array(every, np.int64)
 
 
-def _steps(p: LoopPart, words: Array) -> Sequence[StepRan]:
+def _steps(p: LoopPart, words: Array, records: Array) -> Sequence[StepRan]:
     """The runs and the time of each step; jobs that ran side by side share it as threads were in them."""
     out = []
-    records = p.program.records.take()
     for numbers, tally in zip(p.pieces, p.tallies, strict=True):
         runs, total, weight = (int(words[tally + i]) for i in (_RUNS, _TOTAL, _WEIGHT))
         if not runs:
@@ -232,13 +245,12 @@ class WatchedLoop:
         self.state = LoopState(loop.steps, self.words)
 
     def run(self, operands: Sequence[Array]) -> list[Array]:
-        """Run it once; `ran` says what it did."""
-        self.words.begin(self.state.words)
+        """Run it once; `taken` says what it did."""
         return self.loop.run(self.state, operands)
 
-    def ran(self) -> LoopRan:
+    def taken(self) -> LoopRan:
         """What the last run did."""
-        return self.words.ran(self.state.words)
+        return self.words.taken(self.state.words)
 
 
 def watched(loop: NativeLoop) -> WatchedLoop | None:

@@ -123,7 +123,7 @@ class Recorder:
                 try:
                     return made.run(xs)
                 finally:
-                    self._note("loop", made.name, begin, _now(), made.ran())
+                    self._note("loop", made.name, begin, _now(), made.taken())
 
         return run
 

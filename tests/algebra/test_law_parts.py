@@ -13,6 +13,7 @@ import tessera as ts
 from tessera import op
 from tessera.algebra.apply import rank_bound
 from tessera.algebra.laws.derivation import known
+from tessera.algebra.laws.egraph import EGraph
 from tessera.algebra.laws.pattern import OperatorTerm, parse
 from tessera.algebra.laws.saved import _read, _written
 from tessera.algebra.laws.show import Letters
@@ -87,3 +88,25 @@ def test_a_dense_matrix_that_is_wanted_costs_its_data_alone() -> None:
     x = op.dense(ts.tensor(np.ones((4, 4))))
     wanted, applied = search(x, None).derivation, search(x, 4.0).derivation
     assert str(wanted.cost(x)) != str(applied.cost(x))
+
+
+def test_what_is_learned_of_parts_is_known_of_what_is_made_of_them() -> None:
+    """Flags that a law finds later reach the terms above, as if they had been stated at first."""
+    a, b = (op.dense(ts.tensor(np.full((3, 3), x))) for x in (0.5, 2.0))
+    forms = {
+        "kronecker": op.kronecker,
+        "direct_sum": op.direct_sum,
+        "product": lambda x, y: x @ y,
+        "sum": lambda x, y: x + y,
+        "adjoint": lambda x, y: x.H @ y.H,
+        "inverse": lambda x, y: op.kronecker(op.inverse(x), y.T),
+        "scaled": lambda x, y: op.direct_sum(3.0 * x, y),
+    }
+    for name, form in forms.items():
+        for flag in ("unitary", "symmetric", "positive", "invertible", "real"):
+            g = EGraph()
+            n = g.add(form(a, b))
+            for x in (a, b):
+                g.know(g.add(x), x.assume(flag).flags)
+            want = form(a.assume(flag), b.assume(flag)).flags
+            assert g.flags(n) >= want, (name, flag)

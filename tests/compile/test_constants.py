@@ -111,9 +111,11 @@ def test_open_sizes_and_loops() -> None:
 def test_steps_of_constants_that_read_open_sizes_run_at_each_call() -> None:
     w = frozen(draw(5, 7))
 
-    def f(x: ts.Tensor["N", 5, ts.f32]) -> Any:  # type: ignore[valid-type]  # noqa: F821
+    def f(x: ts.Tensor["N", 5, ts.f32]) -> Any:  # type: ignore[valid-type]
         y = ts.asarray(w) * x.shape[0]  # a kernel of constants and a size
-        return op.sum(x, axis=0) @ op.softmax(y, axis=-1), op.cholesky(y.T @ y + op.eye(7) * x.shape[0])
+        return op.sum(x, axis=0) @ op.softmax(y, axis=-1), op.cholesky(
+            y.T @ y + op.eye(7) * x.shape[0]
+        )
 
     g = ts.jit(f)
     for n in (3, 4):
@@ -123,7 +125,7 @@ def test_steps_of_constants_that_read_open_sizes_run_at_each_call() -> None:
 
 
 def test_a_mean_of_a_transform_counts_an_open_size() -> None:
-    def f(x: ts.Tensor["N", 1, ts.f64]) -> Any:  # type: ignore[valid-type]  # noqa: F821
+    def f(x: ts.Tensor["N", 1, ts.f64]) -> Any:  # type: ignore[valid-type]
         return op.mean(op.fft(op.cast(x, ts.c128), n=1), axis=0)
 
     g = ts.jit(f)

@@ -1,4 +1,5 @@
-"""Small matrices and complex numbers on a GPU: kernels with the bits of the CPU, and the errors of the ops."""
+"""Small matrices and complex numbers on a GPU: kernels with the bits of the CPU, and the errors of the
+ops."""
 
 from __future__ import annotations
 

@@ -349,15 +349,15 @@ def test_layouts_are_made_once() -> None:
     x = np.zeros(100, np.float32)
     f(x)
     made: list[Any] = []
-    own = native_loop._State.__init__
+    own = native_loop.LoopState.__init__
 
     def counted(self: Any, *args: Any) -> None:
         made.append(1)
         own(self, *args)
 
-    native_loop._State.__init__ = counted  # type: ignore[method-assign]
+    native_loop.LoopState.__init__ = counted  # type: ignore[method-assign]
     try:
         f(x)
     finally:
-        native_loop._State.__init__ = own  # type: ignore[method-assign]
+        native_loop.LoopState.__init__ = own  # type: ignore[method-assign]
     assert not made

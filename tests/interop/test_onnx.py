@@ -18,7 +18,8 @@ from tools import onnx_conformance as suite
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
-FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+TensorProto = onnx.TensorProto
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
 
 def model(nodes: list[Any], inputs: Any, outputs: Any, weights: Any = (), opset: int = 18) -> Any:
@@ -238,6 +239,30 @@ def with_external(folder: Path, location: str) -> Path:
         t.external_data.add(key=k, value=v)
     (folder / "m.onnx").write_bytes(m.SerializeToString())
     return folder / "m.onnx"
+
+
+def test_external_data_takes_as_many_bytes_as_its_elements(tmp_path: Path) -> None:
+    """Without an offset and a length, and with an odd number of elements of half a byte."""
+    kinds = (TensorProto.FLOAT, TensorProto.INT4, TensorProto.UINT8)
+    for count, kind in [(n, k) for n in (1, 5, 8) for k in kinds]:
+        values = np.arange(count) % 7
+        packed = onnx.helper.make_tensor("w", kind, [count], values)
+        raw = packed.raw_data or onnx.numpy_helper.from_array(values.astype(np.float32)).raw_data
+        if kind != TensorProto.FLOAT:
+            half = [
+                int(a) | int(b) << 4 for a, b in zip(values[::2], [*values[1::2], 0], strict=False)
+            ]
+            raw = bytes(half if kind == TensorProto.INT4 else values.astype(np.uint8))
+        t = TensorProto(name="w", data_type=kind, dims=[count], data_location=TensorProto.EXTERNAL)
+        t.external_data.add(key="location", value="w.bin")
+        (tmp_path / "w.bin").write_bytes(raw + b"more")
+        m = model(
+            [helper.make_node("Cast", ["w"], ["y"], to=FLOAT)], [], [("y", FLOAT, [count])], []
+        )
+        m.graph.initializer.append(t)
+        (tmp_path / "m.onnx").write_bytes(m.SerializeToString())
+        got = ts.onnx.load(tmp_path / "m.onnx").run({})["y"]
+        np.testing.assert_array_equal(np.asarray(got), values)
 
 
 def test_external_data_is_mapped_and_stays_in_its_folder(tmp_path: Path) -> None:

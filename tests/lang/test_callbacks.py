@@ -84,6 +84,9 @@ def test_a_batch_is_one_call_for_each():
     both = ts.callback(lambda a, b: a * b, lambda a, b: a.type)
     got = ts.jit(ts.vmap(both, in_axes=(1, None)), target="numpy")(rows, ts.tensor([1.0, 2.0, 3.0]))
     np.testing.assert_array_equal(got.numpy(), rows.numpy().T * [1, 2, 3])
+    two = ts.callback(lambda a, b: a + b, lambda a, b: a.type)
+    made = ts.vmap(two, in_axes=(None, 0))(X[:2], ts.tensor([[1.0, 2.0]] * 5))  # not the first one
+    np.testing.assert_array_equal(made.numpy(), np.tile(X.numpy()[:2] + np.array([1, 2]), (5, 1)))
 
 
 WRONG = {

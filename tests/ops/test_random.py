@@ -525,3 +525,11 @@ def test_draws_of_other_arguments_are_other_programs():
         ts.jit(lambda k: draw(k, (3,)))(key).numpy().tobytes() == draw(key, (3,)).numpy().tobytes()
     )
     assert len(calls) == before + 4 + 4 + 1
+
+
+def test_a_mirrored_interval_has_the_mirrored_numbers() -> None:
+    for low, high in [(-0.1, 0.3), (-1.0, 2.0), (0.5, 4.0), (-0.2, 0.21), (1.0, 1.5)]:
+        x = R.truncated_normal(KEY, low, high, (64,), dtype=ts.f64).numpy()
+        np.testing.assert_array_equal(
+            R.truncated_normal(KEY, -high, -low, (64,), dtype=ts.f64).numpy(), -x
+        )

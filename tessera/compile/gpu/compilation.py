@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -44,10 +44,10 @@ class GpuCompilation(Executable, ABC, Generic[R]):
 
     def __init__(self, graph: Graph, record: Sequence[PassResult], kind: str):
         self.graph, self.record, self.kind = graph, tuple(record), kind
-        self._prepared: dict[Any, R] = {}
-        self._last: tuple[Any, R | None] = (None, None)  # of those that are prepared
-        self._images: dict[Any, tuple[GpuImage, Driver]] = {}
-        self._lowered: dict[Any, LoweredProgram] = {}  # to be looked at or to be prepared
+        self._prepared: dict[Hashable, R] = {}
+        self._last: tuple[Hashable, R | None] = (None, None)  # of those that are prepared
+        self._images: dict[Hashable, tuple[GpuImage, Driver]] = {}
+        self._lowered: dict[Hashable, LoweredProgram] = {}  # to be looked at or to be prepared
 
     @property
     @abstractmethod
@@ -143,11 +143,11 @@ class GpuCompilation(Executable, ABC, Generic[R]):
             found = self._images[key] = self._image_of(key, context)
         return found
 
-    def _image_of(self, key: Any, c: Context) -> tuple[GpuImage, Driver]:
+    def _image_of(self, key: Hashable, c: Context) -> tuple[GpuImage, Driver]:
         """The image of a context; a program that is only looked at does not come from the disk."""
         return self._lower(key, c)
 
-    def _lower(self, key: Any, c: Context) -> tuple[GpuImage, Driver]:
+    def _lower(self, key: Hashable, c: Context) -> tuple[GpuImage, Driver]:
         found = self._lowered[key] = _lower_at(self.schedule, c, self._symbolic)
         return found.image, found.driver
 

@@ -8,7 +8,7 @@ Regions are programs of their own (control.py), and libraries of the device comp
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -43,7 +43,7 @@ from tessera.runtime.cuda.device import Gpu, gpu
 from tessera.runtime.cuda.memory import DeviceArray, to_device
 from tessera.runtime.gpu.bound_program import BoundProgram
 from tessera.runtime.gpu.clock import Timed
-from tessera.runtime.gpu.control import DeviceRegion, apart
+from tessera.runtime.gpu.control import DeviceRegion, Run, apart
 from tessera.transform.decompose import decompose_on_gpu
 
 _symbolic_schedule = Deferred("tessera.compile.gpu.lowering:symbolic_schedule")
@@ -125,7 +125,7 @@ class GpuExecutable(GpuCompilation[Bound]):
         """This program with its memory planned, for inputs of these shapes."""
         return self.prepared([*shapes, *self._captured_shapes()]).planned
 
-    def _image_of(self, key: Any, c: Context) -> tuple[GpuImage, Driver]:
+    def _image_of(self, key: Hashable, c: Context) -> tuple[GpuImage, Driver]:
         """The image of a context: from the disk if it is there, otherwise lowered and kept."""
         # Verification wants every level to be made.
         entry = None if flags().verify else key_of(self.graph, c)
@@ -142,7 +142,7 @@ class GpuExecutable(GpuCompilation[Bound]):
 
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
-    ) -> tuple[Any, int]:
+    ) -> tuple[Run, int]:
         """What runs an op that is no kernel, and the bytes that it takes meanwhile."""
         if is_undecided(s.node):
             return self._alone(decompose_on_gpu(alone_at(s, types, sizes)))
@@ -161,7 +161,7 @@ class GpuExecutable(GpuCompilation[Bound]):
 
         return control.controlled(s.node, substitute_params(s.node.params, sizes), make)
 
-    def _alone(self, g: Graph) -> tuple[Any, int]:
+    def _alone(self, g: Graph) -> tuple[Run, int]:
         """What runs one node as a program of its own on the device, and the bytes that it takes meanwhile."""
         e = GpuExecutable(g, (), self.gpu.index, self.gpu.kind)
         region = control.region_of(e.at({}), e.constants)
@@ -179,7 +179,7 @@ _WARNED: set[Op] = set()
 
 def _library(
     s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu
-) -> Any:
+) -> Run | None:
     """What runs a node by a library of the device; None where there is none."""
     ins, outs = [types[x] for x in s.operands], [types[x] for x in s.results]
     found = libraries.library(s.node.op, ins, outs, substitute_params(s.node.params, sizes))
@@ -192,7 +192,7 @@ def _library(
 def _hosted(
     s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int], place: Gpu,
     why: str = "has no GPU form yet",
-) -> Any:  # fmt: skip
+) -> Run:  # fmt: skip
     """What runs a node on the host, and warns of it if there is a reason."""
     n = s.node
     travels = any(0 not in types[x].shape for x in s.operands)
@@ -226,7 +226,10 @@ def _check(s: HostCall, sizes: Mapping[str, int]) -> Any:
 
 
 def _travel(
-    run: Any, place: Gpu, location: Location | None, xs: Sequence[DeviceArray]
+    run: Callable[[Sequence[Any]], Sequence[Any]],
+    place: Gpu,
+    location: Location | None,
+    xs: Sequence[DeviceArray],
 ) -> list[DeviceArray]:
     """What the host makes of arrays of a device, there again."""
     try:

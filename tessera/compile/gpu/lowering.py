@@ -7,7 +7,7 @@ loaded, so no GPU needs to be there.  What is made is an image (image.py), which
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -24,10 +24,20 @@ from tessera.core.gpu_kernels import ATTENDS
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
 from tessera.ir.schedule.device_program import DeviceProgram
-from tessera.ir.schedule.device_steps import Laid, Placed, SplitStep
+from tessera.ir.schedule.device_steps import DeviceStep, Laid, Placed, SplitStep
 from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.index import narrow
-from tessera.ir.schedule.ir import Axis, Group, HostCall, Kernel, Primitive, Program, Read, Stage
+from tessera.ir.schedule.ir import (
+    Axis,
+    Group,
+    HostCall,
+    Kernel,
+    Primitive,
+    Program,
+    Read,
+    Stage,
+    Step,
+)
 from tessera.ir.schedule.layout import is_row_major, row_major
 from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.schedule.passes.specialize import specialize_kernel
@@ -57,7 +67,7 @@ class LoweredProgram:
     image: GpuImage
     driver: Driver  # which has the record, and builds the code
     p: Program  # before its steps shared launches
-    origin: dict[str, Any] = field(default_factory=dict)  # the step that each access belongs to
+    origin: dict[str, Step] = field(default_factory=dict)  # the step that each access belongs to
     known: dict[str, Mapping[str, int]] = field(default_factory=dict)  # of kernels for all sizes
     launches: dict[str, Launch] = field(default_factory=dict)  # by their names
     laid: Mapping[str, Laid] = field(default_factory=dict)  # what lies in columns of other tensors
@@ -131,8 +141,9 @@ class GpuLowering(Views):
         self.tables, self.steps = self.image.tables, self.image.steps
         self.made = LoweredProgram(self.image, driver, p.plain or p, laid=p.laid)
         self.checks: list[tuple[StepAccess, HostCall]] = []  # that factors exist: last of all
-        self._units: dict[Any, Unit] = {}
-        self._copies: dict[Any, tuple[str, ...]] = {}  # what primitives made of tensors, for others
+        self._units: dict[Hashable, Unit] = {}
+        # What primitives made of tensors, for others.
+        self._copies: dict[Hashable, tuple[str, ...]] = {}
         self._twins: dict[str, Kernel] = {}  # kernels before sizes were put in, and their types
         self._symbolic: dict[str, TensorType] = {}
         for s in () if symbolic is None else symbolic.steps:
@@ -144,7 +155,7 @@ class GpuLowering(Views):
 
     def lowered(self) -> LoweredProgram:
         """The program, after all steps went through the passes."""
-        for s in self.p.steps:
+        for s in self.p.device_steps:
             known = len(self.steps)
             origin = self._add(s)
             self.made.origin.update({access.name: origin for access, _ in self.steps[known:]})
@@ -154,7 +165,7 @@ class GpuLowering(Views):
 
     # Steps
 
-    def _add(self, s: Any) -> Any:
+    def _add(self, s: DeviceStep) -> Step:
         """The launches of a step or of several, and the last of these."""
         if isinstance(s, tuple):
             self._add_joint(of_products(s, self.types))
@@ -173,6 +184,7 @@ class GpuLowering(Views):
         if isinstance(s, HostCall):
             self._add_call(s)
         else:
+            assert not isinstance(s, Group), s  # split_kernels has made several of it
             self._add_kernels(s)
         return s
 
@@ -219,7 +231,7 @@ class GpuLowering(Views):
         return Primitive(own, name, params, s.operands, s.results)
 
     def _unit(
-        self, key: Any, name: str, step: Any, types: Mapping[str, TensorType],
+        self, key: Hashable, name: str, step: object, types: Mapping[str, TensorType],
         bucket: Mapping[str, int] = MappingProxyType({}),
     ) -> Unit:  # fmt: skip
         """A step through the Tile level; what is equal but for names goes there once."""
@@ -339,7 +351,9 @@ class GpuLowering(Views):
             own = f"{launch.kernel.name}_{name}"
             self._launch(own, launch, launch.inputs, launch.outputs)
 
-    def _add_named(self, names: Sequence[str], step: Any, written: bool = False) -> None:
+    def _add_named(
+        self, names: Sequence[str], step: Placed | Written, written: bool = False
+    ) -> None:
         """A step whose launches name buffers of the program, each launch under its own name."""
         e = self.driver.run(Unit(names[0], step, self.types), TILE).made
         for name, launch in zip(names, e.launches if e is not None else (), strict=e is not None):

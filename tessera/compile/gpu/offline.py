@@ -64,7 +64,7 @@ class OfflineProgram(PlannedProgram):
 
     def _beside(
         self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
-    ) -> tuple[Any, int]:
+    ) -> tuple[None, int]:
         """Nothing runs an op that is no kernel; regions are compiled, and nodes whose form their sizes
         decide.
         """

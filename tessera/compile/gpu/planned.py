@@ -18,11 +18,13 @@ from tessera.compile.gpu.image import GpuCall, GpuImage, array_of
 from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
 from tessera.core.types import TensorType
+from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import StepAccess, size_of
 from tessera.runtime.cuda.launch import FixedValue, Pointer, i32
 from tessera.runtime.cuda.tma import TmaDescriptor
 from tessera.runtime.gpu.bound_program import Cells, Spot
+from tessera.runtime.gpu.control import Run
 from tessera.runtime.gpu.host_copies import Get, Put
 from tessera.runtime.gpu.launch_order import Place, Touched
 from tessera.runtime.triton_builder import BuiltCode
@@ -30,9 +32,8 @@ from tessera.runtime.triton_builder import BuiltCode
 if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
     from tessera.compile.gpu.lowering import LoweredProgram
 
-# What runs an op that is no kernel, from arrays of the device to such arrays, and the bytes that it
-# needs meanwhile.
-Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Any, int]]
+# What runs an op that is no kernel, and the bytes that it needs meanwhile; nothing runs it offline.
+Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Run | None, int]]
 Step = tuple[StepAccess, Any]  # and a launch, a move, or what runs on the host
 
 
@@ -86,7 +87,7 @@ class PlannedProgram(Slots):
         return self._look()
 
     @property
-    def origin(self) -> dict[str, Any]:
+    def origin(self) -> Mapping[str, schedule.Step]:
         """The step of Schedule IR that each access belongs to, by name."""
         return self.lowered.origin | self._moved
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import cast
 
-from tessera.ir.schedule.device_steps import Laid, Placed, SplitStep
+from tessera.ir.schedule.device_steps import DeviceStep, Laid, Placed, SplitStep
 from tessera.ir.schedule.ir import HostCall, Program, Step
 from tessera.ir.schedule.thin_products import Thin
 from tessera.ir.schedule.verify import Verifier
@@ -24,12 +24,17 @@ class DeviceProgram(Program):
     )  # what attention reads and writes elsewhere
     plain: Program | None = None  # the program before its steps shared launches
 
-    def with_steps(self, steps: Sequence[Any]) -> DeviceProgram:
+    @property
+    def device_steps(self) -> tuple[DeviceStep, ...]:
+        """The steps, of which some are several launches or share one."""
+        return cast("tuple[DeviceStep, ...]", self.steps)
+
+    def with_steps(self, steps: Sequence[DeviceStep]) -> DeviceProgram:
         """The program with other steps; itself when they are its own."""
         alike = len(steps) == len(self.steps)
         if alike and all(a is b for a, b in zip(steps, self.steps, strict=True)):
             return self
-        return replace(self, steps=tuple(steps))
+        return replace(self, steps=cast("tuple[Step, ...]", tuple(steps)))
 
     @cached_property
     def text(self) -> str:
@@ -43,7 +48,7 @@ class DeviceProgram(Program):
         lines = [f"program {self.name}"]
         lines += [f"  {b.name}: {b.type}" for b in self.buffers.values()]
         lines += [f"  {n}: columns of {x.base}" for n, x in self.laid.items()]
-        lines += ["  " + line for s in self.steps for line in _text(s).split("\n")]
+        lines += ["  " + line for s in self.device_steps for line in _text(s).split("\n")]
         return "\n".join([*lines, f"  returns {', '.join(self.outputs)}"])
 
     def verify(self, sizes: Mapping[str, int]) -> None:
@@ -51,7 +56,7 @@ class DeviceProgram(Program):
         _DeviceVerifier(self, sizes).run()
 
 
-def _text(s: Any) -> str:
+def _text(s: DeviceStep) -> str:
     if isinstance(s, tuple):
         return _under("in one launch", s)
     if isinstance(s, Thin):
@@ -61,7 +66,7 @@ def _text(s: Any) -> str:
     return _under("one after the other", s.kernels) if isinstance(s, SplitStep) else str(s)
 
 
-def _under(head: str, steps: Sequence[Any]) -> str:
+def _under(head: str, steps: Sequence[Step]) -> str:
     return "\n".join([head, *("  " + line for s in steps for line in str(s).split("\n"))])
 
 
@@ -74,7 +79,7 @@ class _DeviceVerifier(Verifier):
         super().__init__(p, sizes)
         self.laid = p.laid
 
-    def step(self, i: int, s: Any) -> None:
+    def step(self, i: int, s: DeviceStep) -> None:
         if isinstance(s, tuple | SplitStep):
             kernels = s if isinstance(s, tuple) else s.kernels
             local = {} if isinstance(s, tuple) else s.local

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import width
-from tessera.ir.schedule.ir import Group, HostCall, Kernel, Stage, reads
+from tessera.ir.schedule.ir import Group, HostCall, Kernel, Stage, Step, reads
 from tessera.ir.schedule.passes.fuse_contractions import inputs_of, outputs_of
 from tessera.ir.schedule.thin_products import Thin
 
@@ -94,19 +93,26 @@ class SplitStep:
         return {t.name: t.type for k in self.kernels for t in k.stages if t.name in k.outputs}
 
 
-def inputs_read(s: Any) -> frozenset[str]:
+DeviceStep = Step | tuple[Kernel, ...] | Thin | Placed | SplitStep
+
+
+def inputs_read(s: DeviceStep) -> frozenset[str]:
     """What a step reads, one of those that run together too."""
     if isinstance(s, Thin):
         return frozenset(s.kernel.inputs())
     if isinstance(s, tuple):
         return frozenset(n for k in s for n in k.inputs())
-    return frozenset(inputs_of(s))
+    if isinstance(s, Placed):
+        return s.inputs
+    return frozenset(inputs_of(s.step if isinstance(s, SplitStep) else s))
 
 
-def outputs_made(s: Any) -> tuple[str, ...]:
+def outputs_made(s: DeviceStep) -> tuple[str, ...]:
     """What a step makes, one of those that run together too."""
     if isinstance(s, Thin):
         return s.kernel.outputs
     if isinstance(s, tuple):
         return tuple(n for k in s for n in k.outputs)
-    return tuple(outputs_of(s))
+    if isinstance(s, Placed):
+        return s.outputs
+    return tuple(outputs_of(s.step if isinstance(s, SplitStep) else s))

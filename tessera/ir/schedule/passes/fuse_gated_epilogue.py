@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.ir.schedule.device_program import DeviceProgram
-from tessera.ir.schedule.device_steps import inputs_read, outputs_made
+from tessera.ir.schedule.device_steps import DeviceStep, inputs_read, outputs_made
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage, reads, with_reads
 from tessera.ir.schedule.thin_products import WIDE, Thin, are_many, is_box
 
@@ -21,24 +21,27 @@ _PARTS = 2  # a gate and what it multiplies
 
 def fuse_gated_epilogue(p: DeviceProgram) -> DeviceProgram:
     """The program in which such a product computes what reads its rows in pairs."""
-    return p.with_steps(paired(p.steps, p.outputs))
+    return p.with_steps(paired(p.device_steps, p.outputs))
 
 
-def paired(steps: Sequence[Any], outputs: Sequence[str]) -> list[Any]:
+def paired(steps: Sequence[DeviceStep], outputs: Sequence[str]) -> list[DeviceStep]:
     """The steps, in which thin products compute what reads their rows in pairs."""
-    found = list(steps)
+    found: list[DeviceStep | None] = list(steps)
     for i, s in enumerate(found):
-        j = _reader(found, i, outputs) if isinstance(s, Thin) else None
-        if j is not None:
-            joined = _joined(s, found[j])
+        reader = _reader(found, s, i, outputs) if isinstance(s, Thin) else None
+        if isinstance(s, Thin) and reader is not None:
+            j, k = reader
+            joined = _joined(s, k)
             if joined is not None:
                 found[i], found[j] = joined, None
     return [s for s in found if s is not None]
 
 
-def _reader(steps: Sequence[Any], i: int, outputs: Sequence[str]) -> int | None:
-    """The one step that reads the product at i, if it could as well run there."""
-    z = steps[i].kernel.outputs[-1]
+def _reader(
+    steps: Sequence[DeviceStep | None], t: Thin, i: int, outputs: Sequence[str]
+) -> tuple[int, Kernel] | None:
+    """The one step that reads the product at i, and its number, if it could as well run there."""
+    z = t.kernel.outputs[-1]
     others = ((j, s) for j, s in enumerate(steps) if s is not None)
     found = [(j, s) for j, s in others if z in inputs_read(s)]
     if len(found) != 1 or z in outputs:
@@ -48,7 +51,7 @@ def _reader(steps: Sequence[Any], i: int, outputs: Sequence[str]) -> int | None:
         return None
     between = (x for x in steps[i + 1 : j] if x is not None)
     made = {n for x in between for n in outputs_made(x)}
-    return j if made.isdisjoint(s.inputs()) else None
+    return (j, s) if made.isdisjoint(s.inputs()) else None
 
 
 def _joined(t: Thin, k: Kernel) -> Thin | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.schedule.device_program import DeviceProgram
+from tessera.ir.schedule.device_steps import DeviceStep
 from tessera.ir.schedule.factors import bare, factors
 from tessera.ir.schedule.gpu_blocks import LONG, MULTIPROCESSORS, SHARED
 from tessera.ir.schedule.ir import Kernel, Step
@@ -25,9 +26,9 @@ def group_gemms(p: DeviceProgram) -> DeviceProgram:
     return p.with_steps(together(p.steps))
 
 
-def together(steps: Sequence[Step]) -> list[Step | tuple[Kernel, ...]]:
+def together(steps: Sequence[Step]) -> list[DeviceStep]:
     """The steps, in which products that run in one launch stand together."""
-    out: list[Step | tuple[Kernel, ...]] = []
+    out: list[DeviceStep] = []
     waiting: list[Kernel] = []
 
     def flush() -> None:

@@ -7,10 +7,9 @@ that; a GPU has many blocks of threads, and a compiler that takes long over long
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tessera.ir.schedule.device_program import DeviceProgram
-from tessera.ir.schedule.device_steps import SplitStep
+from tessera.ir.schedule.device_steps import DeviceStep, SplitStep
 from tessera.ir.schedule.ir import Group, Kernel, Stage, reads
 
 _MANY = 8  # stages
@@ -20,7 +19,7 @@ def split_kernels(p: DeviceProgram) -> DeviceProgram:
     """The program in which groups, and kernels whose parts need nothing of each other, are several
     launches.
     """
-    return p.with_steps([_split(s) for s in p.steps])
+    return p.with_steps([_split(s) for s in p.device_steps])
 
 
 def split_kernel(k: Kernel) -> list[Kernel]:
@@ -40,10 +39,12 @@ def split_kernel(k: Kernel) -> list[Kernel]:
     return parts
 
 
-def _split(s: Any) -> Any:
+def _split(s: DeviceStep) -> DeviceStep:
     if isinstance(s, Group):
         return SplitStep(s, s.kernels)
-    parts = split_kernel(s) if isinstance(s, Kernel) else ()
+    if not isinstance(s, Kernel):
+        return s
+    parts = split_kernel(s)
     return SplitStep(s, tuple(parts)) if len(parts) > 1 else s
 
 

@@ -9,15 +9,15 @@ for its launch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeGuard
 
 from tessera.core.gpu_kernels import UPDATE
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import substitute_params
 from tessera.ir.schedule.device_program import DeviceProgram
-from tessera.ir.schedule.device_steps import Placed, Update, inputs_read, outputs_made
+from tessera.ir.schedule.device_steps import DeviceStep, Placed, Update, inputs_read, outputs_made
 from tessera.ir.schedule.index import narrow, rejoined
 from tessera.ir.schedule.ir import (
     Axis,
@@ -52,24 +52,25 @@ def update_in_place(
     """The program in which parts of tensors are computed where they are stored."""
     types = {n: b.type for n, b in p.buffers.items()}
     stay = frozenset(p.inputs) - {p.inputs[i] for i in donated}
-    return p.with_steps(placed(p.steps, Where(types, sizes, p.outputs, stay)))
+    return p.with_steps(placed(p.device_steps, Where(types, sizes, p.outputs, stay)))
 
 
-def placed(steps: Sequence[Any], where: Where) -> list[Any]:
+def placed(steps: Sequence[DeviceStep], where: Where) -> list[DeviceStep]:
     """The steps, in which updates are Placed."""
     found = list(steps)
     i = 0
     while i < len(found):
-        if isinstance(found[i], HostCall) and found[i].node.op.kernel == UPDATE:
+        call = found[i]
+        if isinstance(call, HostCall) and call.node.op.kernel == UPDATE:
             search = _UpdateSearch(found, i, where)
-            found[i] = search.update()
+            found[i] = own = search.update(call)
             left = _needed(found, search.taken, where.outputs)
             i -= len(found) - len(left)
             found = left
-            j = _before(found, i)
-            if j is not None and _fit(found[j], found[i], _Names(found), where.types):
-                found[i] = _both(found[j], found[i])
-                del found[j]
+            before = _before(found, i)
+            if before is not None and _fit(before[1], own, _Names(found), where.types):
+                found[i] = _both(before[1], own)
+                del found[before[0]]
                 i -= 1
         i += 1
     return found
@@ -78,11 +79,11 @@ def placed(steps: Sequence[Any], where: Where) -> list[Any]:
 class _Names:
     """Which step makes each tensor."""
 
-    def __init__(self, steps: Sequence[Any]):
+    def __init__(self, steps: Sequence[DeviceStep]):
         self.steps = steps
-        self.makers = {n: j for j, s in enumerate(steps) for n in _outputs(s)}
+        self.makers = {n: j for j, s in enumerate(steps) for n in outputs_made(s)}
 
-    def maker(self, name: str) -> Any:
+    def maker(self, name: str) -> DeviceStep | None:
         """The step that makes a tensor; None for inputs."""
         return self.steps[self.makers[name]] if name in self.makers else None
 
@@ -96,13 +97,13 @@ class _Names:
 class _UpdateSearch(_Names):
     """What an update can compute itself."""
 
-    def __init__(self, steps: Sequence[Any], i: int, where: Where):
+    def __init__(self, steps: Sequence[DeviceStep], i: int, where: Where):
         super().__init__(steps)
         self.i, self.where, self.types = i, where, where.types
         self.taken: set[str] = set()
 
-    def update(self) -> Placed:
-        call = self.steps[self.i]
+    def update(self, call: HostCall) -> Placed:
+        """An update as a launch, which computes what it replaces."""
         x, part, *starts = call.operands
         t = self.types[part]
         whole = [n == m for n, m in zip(self.types[x].shape, t.shape, strict=True)]
@@ -128,7 +129,7 @@ class _UpdateSearch(_Names):
                 return made
         return None
 
-    def inlined(self, term: Term, name: str, s: Any) -> Term | None:
+    def inlined(self, term: Term, name: str, s: DeviceStep) -> Term | None:
         """The term, which computes what a step makes itself."""
         if any(r.source == name and _is_picked(r) for r in reads(term)):
             return None
@@ -151,7 +152,7 @@ class _UpdateSearch(_Names):
         whole = all(t.dtype.kind != "f" for s in k.stages for t in walk(s.term))
         return whole or all(self.types[n].dtype is part.dtype for n in k.outputs)
 
-    def at(self, s: Stage, r: Read, change: Any) -> Term:
+    def at(self, s: Stage, r: Read, change: Callable[[Read], Term]) -> Term:
         """The element of a stage that is read."""
         env = dict(zip((a.name for a in s.axes), r.index, strict=True))
         return with_reads(s.term.at(env), lambda x: self.narrowed(change(x)))
@@ -188,11 +189,11 @@ class _UpdateSearch(_Names):
             return False
         small = self.types[root].size <= _SMALL or root in self.where.stay
         return small or any(
-            root in map(self.root, _inputs(s)) for s in self.steps[self.i :] if not _is_view(s)
+            root in map(self.root, inputs_read(s)) for s in self.steps[self.i :] if not _is_view(s)
         )
 
 
-def _written(s: Any) -> Sequence[str]:
+def _written(s: DeviceStep) -> Sequence[str]:
     """The operands that a step may write over."""
     if isinstance(s, Placed):
         return [c.operands[0] for c in s.calls]
@@ -201,7 +202,7 @@ def _written(s: Any) -> Sequence[str]:
     return s.operands[:1] if s.node.op.kernel == UPDATE else s.operands
 
 
-def _is_view(s: Any) -> bool:
+def _is_view(s: DeviceStep | None) -> TypeGuard[HostCall]:
     return isinstance(s, HostCall) and s.node.op.view is not None
 
 
@@ -226,33 +227,37 @@ def _needs(k: Kernel, names: Sequence[str]) -> set[str]:
 # Steps
 
 
-def _needed(steps: Sequence[Any], taken: set[str], outputs: Sequence[str]) -> list[Any]:
+def _needed(
+    steps: Sequence[DeviceStep], taken: set[str], outputs: Sequence[str]
+) -> list[DeviceStep]:
     """The steps, without those that make what was taken in and nobody reads any more."""
-    used, out = set(outputs), []
+    used, out = set(outputs), list[DeviceStep]()
     for s in reversed(steps):
-        gone = taken.intersection(_outputs(s)) - used
+        gone = taken.intersection(outputs_made(s)) - used
         left = _without(s, gone) if gone else s
         if left is not None:
-            used |= _inputs(left)
+            used |= inputs_read(left)
             out.append(left)
     return out[::-1]
 
 
-def _without(s: Any, gone: set[str]) -> Any:
-    outputs = tuple(n for n in _outputs(s) if n not in gone)
+def _without(s: DeviceStep, gone: set[str]) -> DeviceStep | None:
+    outputs = tuple(n for n in outputs_made(s) if n not in gone)
     if not outputs:
         return None
+    assert isinstance(s, Kernel), s  # others make one result
     needed = _needs(s, outputs)
     return replace(s, stages=tuple(t for t in s.stages if t.name in needed), outputs=outputs)
 
 
-def _before(steps: Sequence[Any], i: int) -> int | None:
+def _before(steps: Sequence[DeviceStep], i: int) -> tuple[int, Placed] | None:
     """The updates before those at i, with nothing between that runs or reads them."""
     for j in range(i - 1, -1, -1):
-        if isinstance(steps[j], Placed):
-            made = steps[j].outputs
-            return j if all(_inputs(s).isdisjoint(made) for s in steps[j + 1 : i]) else None
-        if not _is_view(steps[j]):
+        found = steps[j]
+        if isinstance(found, Placed):
+            apart = all(inputs_read(s).isdisjoint(found.outputs) for s in steps[j + 1 : i])
+            return (j, found) if apart else None
+        if not _is_view(found):
             return None
     return None
 
@@ -272,11 +277,3 @@ def _fit(a: Placed, b: Placed, names: _Names, types: Mapping[str, TensorType]) -
 
 def _both(a: Placed, b: Placed) -> Placed:
     return Placed(a.calls + b.calls, a.updates + b.updates)
-
-
-def _inputs(s: Any) -> frozenset[str]:
-    return s.inputs if isinstance(s, Placed) else inputs_read(s)
-
-
-def _outputs(s: Any) -> tuple[str, ...]:
-    return s.outputs if isinstance(s, Placed) else outputs_made(s)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel
@@ -19,8 +18,8 @@ class Joint:
     """
 
     name: str
-    key: Any
-    step: Any
+    key: Hashable
+    step: tuple[Kernel, ...] | Thin
     types: Mapping[str, TensorType]
     buffers: Mapping[str, str]
 
