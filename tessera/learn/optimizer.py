@@ -9,6 +9,7 @@ from html import escape
 from inspect import signature
 from typing import Any, ClassVar, ParamSpec
 
+from tessera.core import tree
 from tessera.core.blame import blames_arguments, brief, wanting
 from tessera.core.errors import OperandError, located
 from tessera.core.source import during
@@ -59,6 +60,10 @@ class Optimizer:
     _mark: ClassVar[str] = "step"  # what each state has
 
     def __post_init__(self) -> None:
+        if (
+            self._mark == "step"
+        ):  # a group of those that combine others may hold what is not trained
+            object.__setattr__(self, "init", _on_floats(self._title(), self.init))
         object.__setattr__(self, "init", blames_arguments(self.init))
         object.__setattr__(self, "update", blames_arguments(_on_states(self.update, self._mark)))
 
@@ -79,6 +84,24 @@ class Optimizer:
 
     def __getattr__(self, name: str) -> Any:
         raise habits.absent("an optimiser", name, ("init", "update"))
+
+
+def _on_floats(name: str, init: Callable[[Tree], State]) -> Callable[[Tree], State]:
+    """Whole numbers have no gradient, and steps on them are cut to whole numbers."""
+
+    @wraps(init)
+    def checked(params: Tree) -> State:
+        for path, p in zip(tree.paths(params), tree.leaves(params), strict=True):
+            kind = "i" if isinstance(p, int) else getattr(getattr(p, "dtype", None), "kind", "f")
+            if kind in "iub":
+                given = getattr(p, "type", None) or f"{type(p).__name__} {brief(p, 40)}"
+                raise OperandError(
+                    f"{name}: the parameter{path and f' {path}'} is {given}; only floating-point parameters "
+                    "are trained: cast it, or freeze it with optim.masked"
+                )
+        return init(params)
+
+    return checked
 
 
 def _on_states(

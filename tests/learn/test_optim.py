@@ -161,3 +161,19 @@ def test_a_schedule_steps_doubles_in_double_precision(dtype):
         x, state = opt.update(x, state, x)
         want = want - rate(n) * want
     np.testing.assert_allclose(x.numpy(), want, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lion", "rmsprop", "adafactor"])
+def test_whole_numbers_are_not_trained(name: str) -> None:
+    """Steps on them were cut to whole numbers: 1, 2, 3 became 0, 1, 2, or stayed as they were."""
+    made = getattr(ts.optim, name)(0.1)
+    params = {"w": ts.tensor([1, 2, 3]), "v": ts.tensor([1.0, 2.0])}
+    with pytest.raises(
+        ts.TesseraError, match=r"^[a-z]+: the parameter \['w'\] is i64\[3\]; only floating"
+    ):
+        made.init(params)
+    frozen = ts.optim.masked(made, {"w": False, "v": True})
+    after, _ = frozen.update(
+        {"w": ts.tensor([0, 0, 0]), "v": ts.ones((2,))}, frozen.init(params), params
+    )
+    assert after["w"].tolist() == [1, 2, 3]
