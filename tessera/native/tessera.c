@@ -1747,9 +1747,20 @@ static tess_status_t lay_out(const TessEntry *e, Bound *b, uint32_t donated) {
 
 /* Jobs and phases ----------------------------------------------------------------------------------------------- */
 
+/* Cut the instances of a job, each so many picoseconds of work, for threads. */
+static void spread(Job *job, uint64_t count, uint64_t work, uint32_t threads) {
+  uint64_t grain = work ? (QUANTUM + work - 1) / work : 1, most = (count + grain - 1) / grain, used;
+  used = most < threads ? most : threads;
+  if (!used) used = 1;
+  job->chunk = (int64_t)((count + used * CHUNKS - 1) / (used * CHUNKS));
+  if (job->chunk < (int64_t)grain) job->chunk = (int64_t)grain;
+  job->count = (int64_t)count, job->seats = (uint32_t)used - 1;
+  job->worth = (double)count / (double)grain;
+}
+
 static tess_status_t make_job(const TessEntry *e, Bound *b, uint32_t kernel, uint32_t threads, int64_t *numbers, Job *job) {
   const Kernel *k = &e->kernel[kernel];
-  uint64_t count, scratch, work, grain = 1, used, most;
+  uint64_t count, scratch, work;
   const uint8_t *at = e->code + k->at;
   uint32_t i;
   if (natural(&e->size[k->count], b->symbol, &count) || natural(&e->size[k->scratch], b->symbol, &scratch) ||
@@ -1758,16 +1769,21 @@ static tess_status_t make_job(const TessEntry *e, Bound *b, uint32_t kernel, uin
     return too_large(e);
   memcpy(&job->function, &at, sizeof at);
   for (i = 0; i < k->size_count; i++) numbers[i] = b->symbol[k->sizes[i]];
-  if (work) grain = (QUANTUM + work - 1) / work;
-  most = (count + grain - 1) / grain;
-  used = most < threads ? most : threads;
-  if (!used) used = 1;
-  job->chunk = (int64_t)((count + used * CHUNKS - 1) / (used * CHUNKS));
-  if (job->chunk < (int64_t)grain) job->chunk = (int64_t)grain;
-  job->sizes = numbers, job->count = (int64_t)count, job->seats = (uint32_t)used - 1;
-  job->worth = (double)count / (double)grain;
+  job->sizes = numbers;
+  spread(job, count, work, threads);
   if (scratch > b->scratch) b->scratch = scratch;
   return TESS_OK;
+}
+
+static void order_lines(void *const *parameters, const int64_t *sizes, int64_t begin, int64_t end, void *scratch);
+
+/* An order is a job as well, whose instances are the lines along its axis; a merge takes about 4 ns an element. */
+static void make_order(const TessEntry *e, const Bound *b, const Step *s, uint32_t threads, Job *job) {
+  uint64_t n = (uint64_t)b->shape[s->in[0]][s->carry], lines = 0, depth = 1;
+  while (depth < 40 && n >> depth) depth++;
+  if (n && b->shape[s->out[0]][s->carry]) lines = b->bytes[s->in[0]] / e->buffer[s->in[0]].item / n;
+  job->function = order_lines, job->sizes = NULL;
+  spread(job, lines, n * depth * 4000, threads);
 }
 
 /* Whether two steps may not run at once: one writes what the other touches. */
@@ -1823,6 +1839,9 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
       job->buffers = s->in, job->parameters = s->kind == CALL ? s->in_count : e->kernel[s->kernel].parameters;
       job->first = b->addresses;
       if (s->kind == CALL && !job->count) continue;
+    } else if (s->kind == ORDER) {
+      make_order(e, b, s, threads, job);
+      job->buffers = s->in, job->parameters = 1, job->first = b->addresses;
     }
     if (joins) {
       uint32_t step = a->step, seen = 0;
@@ -1837,7 +1856,7 @@ static tess_status_t make_actions(const TessEntry *e, Bound *b, uint32_t threads
       a = &b->action[b->actions++];
       a->kind = s->kind, a->first = b->jobs, a->step = i;
     }
-    if (has_kernel(s)) b->jobs++, a->count++, b->addresses += job->parameters;
+    if (has_kernel(s) || s->kind == ORDER) b->jobs++, a->count++, b->addresses += job->parameters;
   }
   for (i = 0; i < b->actions; i++) {
     Action *a = &b->action[i];
@@ -2716,42 +2735,62 @@ static Placed *first_of(const Placed *from, Placed *to, uint64_t n, uint64_t k) 
   return to;
 }
 
-static void run_order(const TessEntry *e, const Bound *b, const Step *s, Run *r) {
-  uint32_t in = s->in[0], rank = e->buffer[in].rank, item = e->buffer[in].item, i;
-  const int64_t *shape = b->shape[in], *stride = b->stride[in];
-  int64_t at[TESS_MAX_RANK] = {0}, n = shape[s->carry], k = b->shape[s->out[0]][s->carry], j;
-  const uint8_t *x = address(b, r, in);
+typedef struct {
+  const Step *step;
+  const int64_t *shape, *stride;       /* of what is sorted */
+  const int64_t *out_stride[2];
+  const uint8_t *x;
   uint8_t *to[2];
-  Placed *work = (Placed *)(void *)r->scratch, *found;
-  for (i = 0; i < s->out_count; i++) to[i] = address(b, r, s->out[i]);
-  for (i = 0; i < rank; i++)
-    if (!shape[i] || !k) return;
-  for (;;) { /* every line along the axis */
-    const uint8_t *line = x;
-    for (i = 0; i < rank; i++) line += at[i] * stride[i];
-    for (j = 0; j < n; j++) {
-      work[j].key = key_of(line + j * stride[s->carry], e->buffer[in].dtype), work[j].place = (uint64_t)j;
-      if (s->reverse) work[j].key = ~work[j].key;
-    }
-    found = k <= 64 && k < n / 4 ? first_of(work, work + n, (uint64_t)n, (uint64_t)k) : merge_sort(work, work + n, (uint64_t)n);
-    for (i = 0; i < s->out_count; i++) {
-      const int64_t *step = b->stride[s->out[i]];
-      uint8_t *y = to[i];
-      uint32_t axis;
-      for (axis = 0; axis < rank; axis++) y += at[axis] * step[axis];
-      for (j = 0; j < k; j++, y += step[s->carry]) {
-        int64_t place = (int64_t)found[j].place;
-        if (i || s->xs == 2) memcpy(y, &place, 8);
-        else memcpy(y, line + place * stride[s->carry], item);
-      }
-    }
-    for (i = rank; i--;) {
-      if (i == s->carry) continue;
-      if (++at[i] < shape[i]) break;
-      at[i] = 0;
-    }
-    if (i == UINT32_MAX) return;
+  uint32_t rank, item, dtype;
+  int64_t k;
+} Order;
+
+static void order_line(const Order *o, const int64_t *at, Placed *work) {
+  const Step *s = o->step;
+  int64_t n = o->shape[s->carry], k = o->k, j, along = o->stride[s->carry];
+  const uint8_t *line = o->x;
+  Placed *found;
+  uint32_t i, axis;
+  for (i = 0; i < o->rank; i++) line += at[i] * o->stride[i];
+  for (j = 0; j < n; j++) {
+    work[j].key = key_of(line + j * along, o->dtype), work[j].place = (uint64_t)j;
+    if (s->reverse) work[j].key = ~work[j].key;
   }
+  found = k <= 64 && k < n / 4 ? first_of(work, work + n, (uint64_t)n, (uint64_t)k) : merge_sort(work, work + n, (uint64_t)n);
+  for (i = 0; i < s->out_count; i++) {
+    uint8_t *y = o->to[i];
+    for (axis = 0; axis < o->rank; axis++) y += at[axis] * o->out_stride[i][axis];
+    for (j = 0; j < k; j++, y += o->out_stride[i][s->carry]) {
+      int64_t place = (int64_t)found[j].place;
+      if (i || s->xs == 2) memcpy(y, &place, 8);
+      else memcpy(y, line + place * along, o->item);
+    }
+  }
+}
+
+static void order_lines(void *const *parameters, const int64_t *sizes, int64_t begin, int64_t end, void *scratch) {
+  const Order *o = parameters[0];
+  int64_t line;
+  (void)sizes;
+  for (line = begin; line < end; line++) {
+    int64_t at[TESS_MAX_RANK] = {0}, rest = line;
+    uint32_t i;
+    for (i = o->rank; i--;)
+      if (i != o->step->carry) at[i] = rest % o->shape[i], rest /= o->shape[i];
+    order_line(o, at, scratch);
+  }
+}
+
+static void run_order(const TessEntry *e, const Bound *b, const Action *a, Run *r) {
+  const Step *s = &e->step[a->step];
+  const Buffer *f = &e->buffer[s->in[0]];
+  Order o;
+  uint32_t i;
+  o.step = s, o.shape = b->shape[s->in[0]], o.stride = b->stride[s->in[0]], o.x = address(b, r, s->in[0]);
+  o.rank = f->rank, o.item = f->item, o.dtype = f->dtype, o.k = b->shape[s->out[0]][s->carry];
+  for (i = 0; i < s->out_count; i++) o.to[i] = address(b, r, s->out[i]), o.out_stride[i] = b->stride[s->out[i]];
+  r->addresses[b->job[a->first].first] = &o;
+  run_phase(b, a, r);
 }
 
 static tess_status_t run_range(const TessEntry *e, const Bound *b, Run *r, uint32_t first, uint32_t last) {
@@ -2770,7 +2809,7 @@ static tess_status_t run_range(const TessEntry *e, const Bound *b, Run *r, uint3
       }
       run_phase(b, a, r);
     } else if (a->kind == ORDER) {
-      run_order(e, b, &e->step[a->step], r);
+      run_order(e, b, a, r);
     } else if (a->kind == CHECK) {
       const Step *s = &e->step[a->step];
       if (!*(const uint8_t *)address(b, r, s->in[0]))

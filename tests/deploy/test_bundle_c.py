@@ -403,6 +403,15 @@ def _milliseconds(
     return float(found[1]), float(found[2]) / 1000
 
 
+def test_lines_are_sorted_on_several_threads(tmp_path: Path):
+    program = build(tmp_path / "run", "run.c", "-O1", "-g", "-fsanitize=thread")
+    x = normal(90, 700)
+    ts.bundle.save({"orders": (orders, x)}, tmp_path / "orders.tess")
+    record(tmp_path / "orders.record", [x, *ts.tree.leaves(ts.jit(orders)(x))])
+    for threads in (1, 2, 3, 7):
+        assert "the same bits" in runs(tmp_path, "orders", program, threads)
+
+
 def test_a_loop_in_c_writes_one_row_in_its_place(tmp_path: Path):
     """A step that writes 4 bytes of 4 MB, or hands these on, copies nothing; 2,000 copies take a second."""
     program = build(tmp_path / "run", "run.c", "-O2")

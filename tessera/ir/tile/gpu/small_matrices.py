@@ -21,6 +21,9 @@ from tessera.ir.tile.cpu.small_matrices import substitution
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
+_LEAST = (
+    8  # rows of a tile: with fewer elements than threads, Triton 3.6 and 3.9 compile without an end
+)
 _WARP = 32  # matrices, or right-hand sides, of a substitution: a thread each
 
 
@@ -32,7 +35,7 @@ class _Factor:
         self.n, self.dtype = int(t.shape[-1]), t.dtype
         self.count: Size = product(t.shape[:-2])
         self.type = TensorType(t.dtype, (self.count, self.n, self.n))
-        self.size = power(self.n)
+        self.size = max(power(self.n), _LEAST)
         self.x = self.b.parameter("x", self.type)
         self.rows = self.b.index(0, (self.size, 1), 0)
         self.columns = self.b.index(0, (1, self.size), 1)
