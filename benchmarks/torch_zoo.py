@@ -107,7 +107,10 @@ def text(name: str, layers: int) -> Callable[[], Made]:
             return hf.LlamaForCausalLM(config), {"input_ids": ids}
         if name == "t5":  # the width of t5-small
             config = hf.T5Config(num_layers=layers, use_cache=False, decoder_start_token_id=0)
-            return hf.T5ForConditionalGeneration(config), {"input_ids": ids, "labels": ids[:, :64]}
+            return hf.T5ForConditionalGeneration(config), {
+                "input_ids": ids,
+                "labels": ids[:, :64].contiguous(),
+            }
         assert name == "whisper", name  # the width of whisper-tiny
         config = hf.WhisperConfig(encoder_layers=layers, decoder_layers=layers, use_cache=False)
         features = torch.randn(1, config.num_mel_bins, 3000)

@@ -58,9 +58,10 @@ def version() -> str:
 @cache
 def has_roles() -> bool:
     """Whether Triton can be expected to build kernels whose groups of threads have roles (Gluon)."""
-    if importlib.util.find_spec("triton") is None:
+    try:
+        major, minor, *_ = version().split(".")
+    except DeviceError:
         return True  # nothing is built then
-    major, minor, *_ = version().split(".")
     return (int(major), int(minor)) >= (3, 6)
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import copy
 import re
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -96,6 +98,19 @@ def test_language_models_are_those_of_eager(name):
 def test_image_models_are_those_of_eager(name):
     equals_eager(*models.image_model(name))
     assert not ts.torch.report().fallbacks
+
+
+@pytest.mark.parametrize("first", ["", "ts.torch; "], ids=["by entry point", "after ts.torch"])
+def test_pytorch_knows_the_name(first):
+    """PyTorch refused it where nothing of ts.torch had been asked for before."""
+    text = (
+        f"import torch, tessera as ts; {first}f = torch.compile(lambda x: x + 1, backend='tessera')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", text + "; print(f(torch.ones(2)).tolist())"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "[2.0, 2.0]\n", done.stderr
 
 
 def _written(x):

@@ -5,6 +5,7 @@ programs of ours.
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
 from tessera.interop.torch.library import decompositions, part
@@ -79,7 +80,12 @@ def _boxed(graph_module: Any, name: str) -> Any:
 
 
 def register() -> None:
-    """Let torch.compile know the backend by its name."""
+    """Let torch.compile know the backend by its name, where the package is not installed.
+
+    Of an installed one PyTorch loads the entry point, and refuses a name that this has given already.
+    """
+    if entry_points(group="torch_dynamo_backends", name="tessera"):
+        return
     registry = part("_dynamo.backends.registry")
     if "tessera" not in registry._COMPILER_FNS:
         registry.register_backend(backend, name="tessera")
