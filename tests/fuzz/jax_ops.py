@@ -43,8 +43,23 @@ def _sign(x: Any) -> Any:
     return jnp.where(zero, 0, x / jnp.abs(jnp.where(zero, 1, x)))
 
 
+def _flat_at_zero(f: Function, x: Any, *rest: Any) -> Any:
+    """f with a slope of 0 at real zeros, where JAX takes that from the right."""
+    y = f(x, *rest)
+    if jnp.iscomplexobj(x) or not jnp.issubdtype(y.dtype, jnp.floating):
+        return y
+    return jnp.where(x == 0, lax.stop_gradient(y), y)
+
+
+def _whole(x: Any) -> Any:
+    """Numbers of 4 bits as ones of 8, which NumPy knows the limits of."""
+    wider = {"int4": jnp.int8, "uint4": jnp.uint8}.get(jnp.asarray(x).dtype.name)
+    return x if wider is None else jnp.asarray(x).astype(wider)
+
+
 _UNARY = {
-    "abs": jnp.abs, "acos": jnp.arccos, "acosh": jnp.arccosh, "asin": jnp.arcsin, "asinh": jnp.arcsinh,
+    "abs": lambda x: _flat_at_zero(jnp.abs, x),
+    "acos": jnp.arccos, "acosh": jnp.arccosh, "asin": jnp.arcsin, "asinh": jnp.arcsinh,
     "atan": jnp.arctan, "atanh": jnp.arctanh, "bitwise_invert": jnp.invert, "cbrt": jnp.cbrt,
     "ceil": jnp.ceil,
     "conj": jnp.conj, "cos": jnp.cos, "cosh": jnp.cosh, "digamma": special.digamma, "gamma": special.gamma,
@@ -67,7 +82,9 @@ _BINARY = {
     "add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "div": jnp.divide, "pow": jnp.power,
     "atan2": jnp.arctan2, "bitwise_and": jnp.bitwise_and, "bitwise_or": jnp.bitwise_or,
     "bitwise_xor": jnp.bitwise_xor, "bitwise_left_shift": jnp.left_shift,
-    "bitwise_right_shift": jnp.right_shift, "copysign": jnp.copysign, "eq": jnp.equal, "ne": jnp.not_equal,
+    "bitwise_right_shift": jnp.right_shift,
+    "copysign": lambda x, y: _flat_at_zero(jnp.copysign, x, y),
+    "eq": jnp.equal, "ne": jnp.not_equal,
     "ge": jnp.greater_equal, "gt": jnp.greater, "le": jnp.less_equal, "lt": jnp.less, "hypot": jnp.hypot,
     "floor_divide": jnp.floor_divide, "fmod": jnp.fmod, "remainder": jnp.remainder,
     "logaddexp": jnp.logaddexp, "logical_and": jnp.logical_and, "logical_or": jnp.logical_or,
@@ -95,8 +112,8 @@ def _std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fal
 
 
 _FOLDS = {
-    "sum": lambda x, axis=None, keepdims=False: jnp.sum(x, axis, keepdims=keepdims),
-    "prod": lambda x, axis=None, keepdims=False: jnp.prod(x, axis, keepdims=keepdims),
+    "sum": lambda x, axis=None, keepdims=False: jnp.sum(_whole(x), axis, keepdims=keepdims),
+    "prod": lambda x, axis=None, keepdims=False: jnp.prod(_whole(x), axis, keepdims=keepdims),
     "max": lambda x, axis=None, keepdims=False: jnp.max(x, axis, keepdims=keepdims),
     "min": lambda x, axis=None, keepdims=False: jnp.min(x, axis, keepdims=keepdims),
     "mean": lambda x, axis=None, keepdims=False: jnp.mean(x, axis, keepdims=keepdims),

@@ -89,6 +89,12 @@ class Program:
     def ops(self) -> tuple[str, ...]:
         return tuple(line.op for line in self.lines)
 
+    @property
+    def may_cut(self) -> bool:
+        """Whether slopes may lie on a branch cut of a complex function, whose side the last bits decide."""
+        cut = {"acos", "asin", "acosh", "asinh", "atan", "atanh", "sqrt", "log", "pow", "angle"}
+        return bool(set(self.ops) & cut) and bool(re.search(r"\bc(64|128)\b|complex", self.source))
+
     def pruned(self) -> Program:
         """Without what no output needs."""
         needed, lines = set(self.outputs), []

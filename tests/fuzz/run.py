@@ -126,7 +126,7 @@ CHECKS: dict[str, Check] = {
     "levels": lambda p: checks.levels(p.function(), p.tensors),
     "batched": lambda p: checks.batched(p.function(), p.tensors, axes_of(p)),
     "differentiated": lambda p: checks.differentiated(p.function(), p.tensors),
-    "differences": lambda p: checks.differences(p.function(), p.tensors),
+    "differences": lambda p: None if p.may_cut else checks.differences(p.function(), p.tensors),
     "symbolic": lambda p: checks.symbolic(p.function(), p.tensors, names_of(p)),
     "donated": lambda p: checks.donated(p.function(), p.tensors),
     "looped": lambda p: checks.looped(p.function(), p.tensors),
