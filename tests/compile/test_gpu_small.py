@@ -70,7 +70,9 @@ def test_rows_are_swapped_as_on_the_cpu(place: None) -> None:
         np.testing.assert_array_equal(g.numpy(), w.numpy())
         if w.dtype is f32:
             known = ~np.isnan(w.numpy())  # NaN has any sign
-            np.testing.assert_array_equal(np.signbit(g.numpy())[known], np.signbit(w.numpy())[known])
+            np.testing.assert_array_equal(
+                np.signbit(g.numpy())[known], np.signbit(w.numpy())[known]
+            )
 
 
 def test_a_matrix_without_a_factor_is_the_error_of_the_op(place: None) -> None:
