@@ -48,7 +48,7 @@ def offload(policy: str | Sequence[str] = "dots") -> Offload:
     derivative reads it back: from a GPU to the memory of the host, on a CPU to a temporary file.
     """
     listed = isinstance(policy, list | tuple)
-    names = tuple(policy) if listed else (policy,)
+    names: tuple[Any, ...] = tuple(policy) if listed else (policy,)
     if isinstance(policy, str) and policy not in POLICIES[1:]:
         raise located(
             OperandError(

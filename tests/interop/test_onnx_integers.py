@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -61,6 +63,7 @@ def test_products_of_bytes_are_exact(left: Any, right: Any, known: bool) -> None
             np.testing.assert_array_equal(got, want)
 
 
+ONE = {"stride": (1, 1), "dilation": (1, 1), "padding": ((0, 0), (0, 0))}
 WINDOWS = [
     {"stride": (1, 1), "dilation": (1, 1), "padding": ((1, 1), (1, 1))},
     {"stride": (2, 1), "dilation": (1, 2), "padding": ((0, 2), (3, 0))},
@@ -128,6 +131,62 @@ def test_other_scales_and_long_sums_are_left_to_floats() -> None:
     deep = 1 << 17  # of 128 * 128
     long = [ts.tensor(np.zeros(s, np.int8)) for s in ((2, deep), (deep, 2))]
     assert integers.scaled_matmul(*(Quantised(x, scale, None, 1, 0) for x in long)) is None
+
+
+def test_formats_that_are_no_dtypes_are_left_to_floats() -> None:
+    """Weights of 4 bits without a sign, floats of 8 bits that no dtype is."""
+    a = Quantised(ts.tensor(drawn(np.uint8, 4, 64)), np.array(0.5, np.float32), None, 1, 0)
+    for name in ("uint4", "float8_e4m3fnuz"):
+        w = np.arange(64 * 8).reshape(64, 8) % 7
+        foreign = replace(a, numbers=w.astype(getattr(ml_dtypes, name)))
+        assert integers.scaled_matmul(a, foreign) is None
+        assert integers.scaled_matmul(foreign, a) is None
+        image, kernel = (replace(q, numbers=q.numbers[None, ..., None]) for q in (a, foreign))
+        assert integers.scaled_conv(1, image, kernel, ONE) is None
+
+
+def test_numbers_dequantised_to_other_floats_are_multiplied_in_those() -> None:
+    """An f32 scale, and f16 as output_dtype says."""
+    onnx = pytest.importorskip("onnx")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    a, b = drawn(np.uint8, 4, 64), drawn(np.int8, 64, 8)
+    node = helper.make_node
+    for to, want in ((kinds.FLOAT16, np.float16), (kinds.FLOAT, np.float32), (0, np.float32)):
+        nodes = [
+            node("DequantizeLinear", ["a", "s"], ["x"], output_dtype=to),
+            node("DequantizeLinear", ["b", "s"], ["w"], output_dtype=to),
+            node("MatMul", ["x", "w"], ["y"]),
+        ]
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("a", kinds.UINT8, a.shape)],
+            [helper.make_tensor_value_info("y", to, None)],
+            [
+                onnx.numpy_helper.from_array(x, n)
+                for x, n in ((b, "b"), (np.array(2**-6, np.float32), "s"))
+            ],
+        )
+        m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)])
+        got = np.asarray(ts.onnx.load(m.SerializeToString()).run({"a": a})["y"])
+        assert got.dtype == want
+        np.testing.assert_allclose(got, a.astype(np.float64) @ b / 4096, rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "padding", "text"),
+    [
+        ((2, 2), ((0, 0), (0, 0)), "a window of 3 with dilation 1 spans 3 elements"),
+        ((1, 1), ((0, 0), (0, 0)), "a window of 3 with dilation 1 spans 3 elements"),
+        ((5, 5), ((-1, 0), (0, 0)), "expected at least 0"),
+    ],
+    ids=["none", "fewer than none", "cut"],
+)
+def test_windows_that_do_not_fit_are_an_error(sizes: Any, padding: Any, text: str) -> None:
+    """That of convolutions of floats, not an empty image."""
+    x, w = drawn(np.uint8, 1, 8, *sizes), drawn(np.int8, 4, 8, 3, 3)
+    with pytest.raises(ts.TesseraError, match=text):
+        integers.whole_conv(1, x, None, w, None, {**ONE, "padding": padding})
 
 
 def test_rounded_factors_are_stored_as_bytes() -> None:

@@ -37,6 +37,7 @@ from tessera.ir.graph.ir import Value, concrete, eagerly
 # What a rule raises on inputs or attributes that do not fit.
 _MISFITS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 _DEEPEST = 50  # calls of functions inside functions
+_FLOAT = 1  # TensorProto.FLOAT
 _LARGE = 64  # elements of a constant that a program holds rather than reads
 
 
@@ -122,7 +123,7 @@ class Evaluator:
 
         made = tuple(scope.quantised.get(name) for name in n.inputs) if scope.quantised else ()
         found = _as_outputs(self._apply(rule, NodeCall(n, inner, made), args))
-        if n.op == "DequantizeLinear":
+        if n.op == "DequantizeLinear" and n.attributes.get("output_dtype") in (None, 0, _FLOAT):
             scope.quantised[n.outputs[0]] = _quantised(n, args)
         return found
 

@@ -129,8 +129,10 @@ def scaled_matmul(a: Quantised, b: Quantised) -> Any:
     """The product of what two DequantizeLinear made, by the product of what they made it from; None where
     scales do not leave the sum, or i32 does not hold it.
     """
+    if not (multiplies_bytes() and _are_bytes(a.numbers, b.numbers)):
+        return None
     left, right = as_value(a.numbers), as_value(b.numbers)
-    if left.ndim < 2 or right.ndim < 2 or not _are_bytes(left, right) or not multiplies_bytes():
+    if left.ndim < 2 or right.ndim < 2:
         return None
     if not (_is_for(a, left.ndim, -2) and _is_for(b, right.ndim, -1)):
         return None
@@ -212,7 +214,7 @@ def _float(x: Any) -> Any:
 def whole_conv(groups: int, x: Any, x_zero: Any, w: Any, w_zero: Any, p: dict[str, Any]) -> Any:
     """A convolution of quantised numbers in i32."""
     x, w = as_value(x), as_value(w)
-    if bytes_pay(groups, x, w):
+    if bytes_pay(groups, x, w, p):
         return _byte_conv(x, x_zero, w, w_zero, p)
     return _float_conv(groups, x, x_zero, w, w_zero, p)
 
@@ -221,10 +223,10 @@ def scaled_conv(groups: int, x: Quantised, w: Quantised, p: dict[str, Any]) -> A
     """The convolution of what two DequantizeLinear made, by that of what they made it from; None where that
     is no faster, or not the same.
     """
+    if not bytes_pay(groups, x.numbers, w.numbers, p):
+        return None
     left, right = as_value(x.numbers), as_value(w.numbers)
-    if not (
-        bytes_pay(groups, left, right) and _is_for(x, left.ndim, 1) and _is_for(w, right.ndim, 0)
-    ):
+    if not (_is_for(x, left.ndim, 1) and _is_for(w, right.ndim, 0)):
         return None
     depth, most = math.prod(right.shape[1:]), _largest(left, x.zero) * _largest(right, w.zero)
     if depth > _SUMS // most or math.prod(x.scale.shape) != 1:
@@ -234,12 +236,23 @@ def scaled_conv(groups: int, x: Quantised, w: Quantised, p: dict[str, Any]) -> A
     return op.mul(y, by)
 
 
-def bytes_pay(groups: int, x: Any, w: Any) -> bool:
-    """Whether a convolution is faster as a product of bytes: their windows are written out for it."""
+def bytes_pay(groups: int, x: Any, w: Any, p: dict[str, Any]) -> bool:
+    """Whether a convolution is faster as a product of bytes: their windows are written out for it.  What
+    `conv` refuses is left to it.
+    """
     sizes = (*x.shape[1:], *w.shape)
     if not (multiplies_bytes() and groups == 1 and _are_bytes(x, w)):
         return False
-    return all(isinstance(s, int) for s in sizes) and math.prod(w.shape[1:]) >= _DEEP
+    if not all(isinstance(s, int) for s in sizes) or math.prod(w.shape[1:]) < _DEEP:
+        return False
+    cut = any(min(pair) < 0 for pair in p["padding"])
+    return not cut and all(n > 0 for n in _places(x.shape[2:], w.shape[2:], p))
+
+
+def _places(sizes: Any, kernel: Any, p: dict[str, Any]) -> list[int]:
+    """How many windows there are along each axis."""
+    each = zip(sizes, kernel, p["stride"], p["dilation"], p["padding"], strict=True)
+    return [(size + sum(pair) - (k - 1) * d - 1) // s + 1 for size, k, s, d, pair in each]
 
 
 def _byte_conv(x: Any, x_zero: Any, w: Any, w_zero: Any, p: dict[str, Any]) -> Any:
@@ -261,11 +274,9 @@ def _windows(x: Any, zero: Any, kernel: tuple[int, ...], p: dict[str, Any]) -> t
     there are along each axis.
     """
     stride, dilation, padding = p["stride"], p["dilation"], p["padding"]
+    places = _places(x.shape[2:], kernel, p)
     if any(pair != (0, 0) for pair in padding):
         x = _padded(x, zero, padding)
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    each = zip(x.shape[2:], spans, stride, strict=True)
-    places = [(size - span) // s + 1 for size, span, s in each]
     parts = []
     for at in np.ndindex(*kernel):
         starts = [i * d for i, d in zip(at, dilation, strict=True)]
