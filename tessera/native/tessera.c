@@ -2174,7 +2174,7 @@ static void run_phase(const Bound *b, const Action *a, Run *r) {
 /* Running ------------------------------------------------------------------------------------------------------- */
 
 /* Elements of a line, `step` bytes apart, side by side `to_step` bytes apart. */
-static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t step, int64_t n, uint32_t item) {
+static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t step, int64_t n, uint64_t item) {
   int64_t i;
 #define LINE_OF(type)                                                                                                  \
   for (i = 0; i < n; i++, to += to_step, from += step) {                                                               \
@@ -2198,7 +2198,7 @@ typedef struct {
 enum { TILE = 16 };
 
 /* A tile of a plane through memory of its own, so that lines of both sides are touched once whatever their distance. */
-static void copy_tile(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, int64_t ny, int64_t nx, uint32_t item) {
+static void copy_tile(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, int64_t ny, int64_t nx, uint64_t item) {
   int64_t i, j;
 #define TILE_OF(type)                                                                                                  \
   {                                                                                                                    \
@@ -2218,7 +2218,7 @@ static void copy_tile(uint8_t *to, const uint8_t *from, const Axis *y, const Axi
 }
 
 /* A plane whose first axis lies closer together in the source, by tiles; of few lines, line by line. */
-static void copy_plane(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, uint32_t item) {
+static void copy_plane(uint8_t *to, const uint8_t *from, const Axis *y, const Axis *x, uint64_t item) {
   int64_t i, j;
   for (i = 0; y->size < TILE && i < y->size; i++)
     copy_line(to + i * y->to, x->to, from + i * y->from, x->from, x->size, item);
@@ -2228,7 +2228,7 @@ static void copy_plane(uint8_t *to, const uint8_t *from, const Axis *y, const Ax
                 y->size - i < TILE ? y->size - i : TILE, x->size - j < TILE ? x->size - j : TILE, item);
 }
 
-static void copy_axes(uint8_t *to, const uint8_t *from, const Axis *axis, uint32_t rank, uint32_t item) {
+static void copy_axes(uint8_t *to, const uint8_t *from, const Axis *axis, uint32_t rank, uint64_t item) {
   int64_t i;
   if (!rank) memcpy(to, from, item);
   else if (rank == 1) copy_line(to, axis->to, from, axis->from, axis->size, item);
@@ -2258,7 +2258,7 @@ static void copy_strided(uint8_t *to, const uint8_t *from, const int64_t *shape,
     axis[1] = close;
   }
   for (i = 0; i < n / 2; i++) close = axis[i], axis[i] = axis[n - 1 - i], axis[n - 1 - i] = close;
-  copy_axes(to, from, axis, n, (uint32_t)block);
+  copy_axes(to, from, axis, n, (uint64_t)block);
 }
 
 static uint8_t *address(const Bound *b, const Run *r, uint32_t buffer) {
@@ -2400,7 +2400,7 @@ static void end_carries(const Bound *b, const Step *s, const Run *r, uint8_t **i
     uint8_t *to = address(b, r, s->out[i]);
     uint64_t n = b->bytes[s->out[i]];
     if (in[i] == to || !n) continue;
-    for (j = i + 1; j < s->carry && in[j] != to; j++) {}
+    for (j = i + 1; j < s->carry && (in[j] != to || !b->bytes[s->out[j]]); j++) {} /* what is empty lies anywhere */
     if (j < s->carry) swap_bytes(to, in[i], n), in[j] = in[i];
     else memmove(to, in[i], n);
     in[i] = to;

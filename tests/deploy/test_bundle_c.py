@@ -178,6 +178,17 @@ def carried(x: Tensor["n", 8], ys: Tensor["n", 8], times: Tensor[ts.i32]) -> Any
     )
 
 
+def empty(x: Tensor["n", 8], y: Tensor["n", 8]) -> Any:
+    """A carry without elements between two that change places: its memory may begin where theirs does."""
+
+    def turn(c: Any, _: Any) -> Any:
+        a, none, b = c
+        return (b, none, a), op.matmul(a, DEEP)
+
+    (a, _, b), rows = ts.scan(turn, (x, ts.zeros((0, 8)), y), None, length=3)
+    return op.matmul(a, DEEP), op.matmul(b, DEEP), rows
+
+
 KERNEL, TABLE = normal(6, 4, 3), normal(5, 7)
 
 
@@ -260,6 +271,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
     "sampler": (sampler, (normal(GRU), op.random.key(42), ts.tensor(np.float32(0.8))), gru_weights()),
     "recommender": (recommender, (ids(3, 4), ids(3, 6)), gru_weights()),
     "carried": (carried, (normal(4, 8), normal(4, 8), ts.tensor(np.int32(3))), None),
+    "empty": (empty, (normal(1024, 8), normal(1024, 8)), None),
     "constant": (constant, (normal(3, 4), ts.tensor(np.array(True))), {"w": normal(5, 4)}),
 }  # fmt: skip
 OTHER = {
@@ -380,13 +392,24 @@ def test_sanitizers_find_nothing(made: Path, tmp_path: Path):
             assert "the same bits" in runs(made, name, program, threads)
 
 
-def test_copies_of_views_have_every_element_in_its_place(tmp_path: Path):
-    flags = ["-std=c99", "-D_GNU_SOURCE", "-O1", "-g", "-fsanitize=address,undefined", "-w"]
-    run = [str(COMPILER), *flags, "-fno-sanitize-recover=all", "-pthread", "-I", str(INCLUDE)]
-    out = tmp_path / "strided"  # it includes the runtime
+def _strided(out: Path, *flags: str) -> Path:
+    """tests/native/strided.c, which includes the runtime."""
+    run = [str(COMPILER), "-std=c99", "-D_GNU_SOURCE", "-w", *flags, "-pthread", "-I", str(INCLUDE)]
     subprocess.run([*run, str(HERE / "strided.c"), "-ldl", "-o", str(out)], check=True)
+    return out
+
+
+def test_copies_of_views_have_every_element_in_its_place(tmp_path: Path):
+    flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    out = _strided(tmp_path / "strided", *flags)
     done = subprocess.run([str(out), "3000", "1"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "3000 copies\n"), done.stderr
+
+
+def test_a_copy_of_more_than_four_gibibytes_is_whole(tmp_path: Path):
+    out = _strided(tmp_path / "strided", "-O1")
+    done = subprocess.run([str(out), "whole"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "the whole\n"), done.stderr
 
 
 def _milliseconds(

@@ -1,6 +1,7 @@
 /* Copies of random views, compared with the elements one by one: any order of axes, steps, both directions, broadcasts.
  *
  *   strided COUNT SEED
+ *   strided whole      one copy of more than 4 GiB, whose pages are 64 MiB that lie there again and again
  */
 #include "../../tessera/native/tessera.c"
 
@@ -22,10 +23,35 @@ static void one_by_one(uint8_t *to, const uint8_t *from, const int64_t *shape, c
     one_by_one(to + i * block, from + i * strides[0], shape + 1, strides + 1, rank - 1, item);
 }
 
+enum { STRETCH = 64 << 20, STRETCHES = 65 };
+
+/* Memory of STRETCHES stretches: all but the last are the same pages. */
+static uint8_t *repeated(void) {
+  int file = memfd_create("stretch", 0), i;
+  uint8_t *at = mmap(NULL, (size_t)STRETCHES * STRETCH, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (file < 0 || at == MAP_FAILED || ftruncate(file, 2 * (off_t)STRETCH)) return NULL;
+  for (i = 0; i < STRETCHES; i++)
+    if (mmap(at + (size_t)i * STRETCH, STRETCH, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+             i == STRETCHES - 1 ? STRETCH : 0) == MAP_FAILED)
+      return NULL;
+  return at;
+}
+
+static int copy_whole(void) {
+  const int64_t shape[1] = {(int64_t)STRETCHES * STRETCH}, strides[1] = {1};
+  uint8_t *from = repeated(), *to = repeated();
+  if (!from || !to) return 3;
+  from[shape[0] - 1] = 1;
+  copy_strided(to, from, shape, strides, 1, 1);
+  puts(to[shape[0] - 1] ? "the whole" : "a part");
+  return 0;
+}
+
 int main(int argc, char **argv) {
   static const uint32_t items[] = {1, 2, 4, 8, 16};
   int cases, i;
   uint32_t j, k;
+  if (argc == 2 && !strcmp(argv[1], "whole")) return copy_whole();
   if (argc != 3) return 1;
   state = strtoull(argv[2], NULL, 10);
   for (cases = atoi(argv[1]), i = 0; i < cases; i++) {
