@@ -77,7 +77,7 @@ def applied(user: str, a: Operator, x: Any) -> Value:
 
 def on_columns(user: str, a: Operator, x: Any, f: Callable[[Value], Value]) -> Value:
     """f, which maps columns as A does, on a vector, a matrix of columns or a stack of them."""
-    v = floating(as_value_of(a.dtype, x, user))
+    v = floating(as_value_of(a.dtype, x, user), a.dtype)
     axis = max(v.ndim - 2, 0)
     if v.ndim == 0:
         raise ShapeError(f"{user}: got the scalar {v.type} for {a}; scale an operator with 2 * A")
@@ -113,7 +113,7 @@ def _advice(a: Operator, v: Value, axis: int) -> str:
 @function
 def apply_left(x: Any, a: Operator) -> Value:
     """x @ A for a row or a matrix of rows."""
-    v = floating(as_value_of(a.dtype, x, "apply"))
+    v = floating(as_value_of(a.dtype, x, "apply"), a.dtype)
     if v.ndim < 2:
         return applied("apply", a.T, v)
     return shape.matrix_transpose(applied("apply", a.T, shape.matrix_transpose(v)))

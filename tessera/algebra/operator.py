@@ -270,7 +270,7 @@ def _less(rank: Any, shape: tuple[Any, Any]) -> bool:
 
 
 def _refuse_number(a: Operator, x: Any) -> None:
-    if isinstance(x, int | float | complex | np.generic):
+    if isinstance(x, int | float | complex | np.generic | Dim):
         raise located(
             OperandError(
                 f"plus: got the number {x!r:.40} beside {a}; add a multiple of the identity: "

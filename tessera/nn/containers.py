@@ -63,13 +63,14 @@ class Sequential(Module):
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return Sequential(*self.layers[i])
-        if not isinstance(i, int) or not -len(self.layers) <= i < len(self.layers):
+        try:
+            return self.layers[i]
+        except (TypeError, IndexError):
             raise located(
                 AxisError(
                     f"nn.Sequential: index {brief(i)} does not name one of {len(self.layers)} layers"
                 )
-            )
-        return self.layers[i]
+            ) from None
 
 
 def _stateless(layer: Any, x: Any, given: dict[str, Any]) -> Any:

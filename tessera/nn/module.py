@@ -245,7 +245,7 @@ def _check(module: Any) -> None:
     """Each field is set, and nothing else is; static ones can be compared, and the others hold parameters."""
     name = type(module).__name__
     known = {f.name for f in dataclasses.fields(module)}
-    unknown = {n: x for n, x in vars(module).items() if n not in known}
+    unknown = {n: x for n, x in vars(module).items() if n not in known and not _is_cache(module, n)}
     if unknown:
         names = ", ".join(f"'{n}'" for n in unknown)
         wants = "; ".join(f"{n}: {_annotation_for(x)}" for n, x in unknown.items())
@@ -265,9 +265,16 @@ def _check(module: Any) -> None:
             _check_child(name, f.name, value)
 
 
+def _is_cache(module: Any, name: str) -> bool:
+    """Whether the class works this out from the fields when somebody asks."""
+    return isinstance(getattr(type(module), name, None), functools.cached_property)
+
+
 def _annotation_for(x: Any) -> str:
     """What to write for a field that holds this."""
     cls = type(x)
+    if x is None:
+        return "Any"
     if isinstance(x, Value):
         return "ts.Tensor"
     if isinstance(x, Module):

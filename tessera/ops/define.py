@@ -25,7 +25,7 @@ from tessera.core.blame import MISFITS, blamed, brief
 from tessera.core.counterparts import lacking
 from tessera.core.device import ANYWHERE
 from tessera.core.dims import Dim, Shape, Size
-from tessera.core.dtype import DType, as_dtype, bool_, c64, f32, i64
+from tessera.core.dtype import DType, as_dtype, bool_, c64, c128, f32, f64, i64
 from tessera.core.errors import (
     AxisError,
     DTypeError,
@@ -339,9 +339,11 @@ def full_of(shape: Shape, value: Any, dtype: DType) -> Value:
     return FUNCTIONS["full"].bind(shape=shape, value=value, dtype=dtype)
 
 
-def floating(x: Value) -> Value:
-    """x, or its f32 when it is of integers or bools."""
-    return x if x.dtype.kind in FLOATS else cast_to(x, f32)
+def floating(x: Value, beside: DType = f32) -> Value:
+    """x, or when it is of integers or bools its f32; its f64 beside what has that precision."""
+    if x.dtype.kind in FLOATS:
+        return x
+    return cast_to(x, f64 if beside in (f64, c128) else f32)
 
 
 def meet(op: str, operands: Sequence[ArrayLike], floats: bool = False) -> list[Value]:

@@ -14,7 +14,7 @@ from tessera.core.device import GPUS
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, TraceError
-from tessera.ir.graph.ir import Value, host_data
+from tessera.ir.graph.ir import Value, eagerly, host_data
 from tessera.ir.graph.place import on_device
 from tessera.ops.accumulate import cumsum
 from tessera.ops.creation import iota
@@ -67,7 +67,8 @@ def nonzero(x: ArrayLike, size: Any = None, fill: int = 0) -> tuple[Value, ...]:
     if size is not None:
         return _nonzero_of_size(v, shape_of("nonzero", size)[0], fill)
     if _is_far(v):
-        return _nonzero_far(v)
+        with eagerly():  # also of what a trace closes over
+            return _nonzero_far(v)
     data = _data("nonzero", v, "give it with op.nonzero(x, size=...)")
     return tuple(on_device(i, i64, v.device) for i in np.nonzero(data))
 
@@ -115,7 +116,8 @@ def unique_all(x: ArrayLike) -> UniqueAll:
     """Distinct elements, their first places, the way back to x, and counts; each NaN is distinct."""
     v = as_value(x, "unique_all")
     if _is_far(v):
-        return _unique_far(v)
+        with eagerly():
+            return _unique_far(v)
     data = _data("unique_all", v, "call it outside jit")
     values, first, inverse, counts = np.unique(
         data.astype(v.dtype.compute.np).reshape(-1),
@@ -144,9 +146,10 @@ def unique_values(x: ArrayLike) -> Value:
     """Distinct elements in ascending order; each NaN is distinct."""
     v = as_value(x, "unique_values")
     if _is_far(v):
-        ordered = sort(reshape(v, (v.type.size,)))
-        runs = _Runs(ordered)
-        return runs.cut(gather.bind(ordered, runs.first, axes=(0,)))
+        with eagerly():
+            ordered = sort(reshape(v, (v.type.size,)))
+            runs = _Runs(ordered)
+            return runs.cut(gather.bind(ordered, runs.first, axes=(0,)))
     return unique_all(v).values
 
 

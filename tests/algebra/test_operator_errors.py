@@ -641,3 +641,14 @@ def test_an_operator_is_itself_and_no_text():
     assert len({S, D, again}) == 2
     assert S != "S"
     assert (S,) != S
+
+
+def test_sizes_are_no_operators():
+    """It ended in an error of Python."""
+    for plus in (lambda n: S + n, lambda n: n + S, lambda n: S - n, lambda n: n - S):
+
+        def added(x: ts.Tensor["N", ts.f64], plus: Any = plus) -> Any:  # type: ignore[name-defined]
+            return plus(x.shape[0]) @ x
+
+        with pytest.raises(OperandError, match=r"plus: got the number N beside .* 2 \* op.eye"):
+            ts.jit(added)(np.ones(3))

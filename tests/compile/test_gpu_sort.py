@@ -186,3 +186,19 @@ def test_distinct_and_nonzero_elements_are_found_on_the_device(kind: str, where:
                     y.numpy().astype(np.float32) if y.dtype is bf16 else y.numpy() for y in (g, w)
                 )
                 np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("where", ["fake", pytest.param("device", marks=pytest.mark.gpu)])
+def test_traces_close_over_what_is_found_on_the_device(where: str) -> None:
+    x = np.array([3.0, 0.0, 3.0, 1.0], np.float32)
+    with at(where):
+        t = ts.tensor(x).to("cuda")
+
+        def f(y: Any) -> Any:
+            distinct = op.unique_all(t)
+            return op.sum(op.take(y, op.nonzero(t)[0], 0)) * op.sum(op.unique(t) * distinct.counts)
+
+        assert float(f(t)) == float(ts.jit(f)(t)) == 49.0
+        np.testing.assert_array_equal(ts.grad(f)(t).numpy(), [7.0, 0.0, 7.0, 7.0])
+        rows = ts.vmap(lambda y: y + op.unique(t)[1])(t)
+        np.testing.assert_array_equal(rows.numpy(), x + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera import f64, nn, op
-from tessera.core.errors import OperandError, TreeError
+from tessera.core.errors import AxisError, OperandError, TreeError
 from tests.support.runners.tolerance import assert_close, assert_same_bits
 
 RUNS_ON = "numpy"
@@ -151,6 +152,39 @@ def test_what_init_sets_beside_the_fields_is_told_with_what_to_write():
         "jit and save would lose them; write in the class: fc: nn.Linear; blocks: list[nn.LayerNorm]; "
         "scale: ts.Tensor; heads: int"
     )
+
+
+def test_a_cached_property_may_be_read_in_init():
+    class Scaled(nn.Module):
+        w: ts.Tensor
+
+        def __init__(self) -> None:
+            self.w = op.ones((2,))
+            assert self.twice.shape == (2,)
+
+        @functools.cached_property
+        def twice(self) -> Any:
+            return self.w * 2
+
+    grown = ts.tree.map(lambda w: w + 1, Scaled())
+    np.testing.assert_array_equal(grown.twice.numpy(), [4, 4])
+
+    class Unset(nn.Module):
+        w: ts.Tensor
+
+        def __init__(self) -> None:
+            self.w, self.head = op.ones((2,)), None
+
+    with pytest.raises(TreeError, match="write in the class: head: Any"):
+        Unset()
+
+
+def test_a_layer_of_a_sequence_is_named_by_any_index():
+    model = nn.Sequential(op.relu, op.tanh)
+    assert model[np.int64(1)] is model[1] is model[ts.tensor(1)]
+    for i in (2, -3, 1.0, None, "a"):
+        with pytest.raises(AxisError, match="does not name one of 2 layers"):
+            model[i]
 
 
 def test_fields_that_fit_neither_kind_are_named():

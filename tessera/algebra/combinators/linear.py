@@ -154,7 +154,7 @@ def scaled(a: Operator, factor: Any) -> Operator:
         if a.kind == "scale" and a.static and not a.assumed:  # what was vouched for is not lost
             return scaled(a.parts[0], a.static[0] * factor)
         return Operator("scale", (a,), static=(factor,))
-    v = floating(as_value(factor, "scale"))
+    v = floating(as_value(factor, "scale"), a.dtype)
     if v.ndim:
         raise ShapeError(
             f"scale: the factor of {a} is {v.type}, expected a scalar; multiply rows by op.diag(v) @ A"
@@ -169,7 +169,7 @@ def divide(a: Operator, factor: Any) -> Operator:
         if factor == 0:
             raise OperandError(f"divide: {a} divided by 0")
         return scaled(a, 1 / factor)
-    return scaled(a, reciprocal(floating(as_value(factor, "divide"))))
+    return scaled(a, reciprocal(floating(as_value(factor, "divide"), a.dtype)))
 
 
 def factor_of(a: Operator) -> Any:

@@ -60,7 +60,7 @@ def apply_function(
     """
     user = "apply_function"
     found = square(user, a)
-    right = floating(as_value_of(found.dtype, b, user))
+    right = floating(as_value_of(found.dtype, b, user), found.dtype)
     if right.ndim not in (1, 2) or right.shape[0] != found.shape[1]:
         raise ShapeError(
             f"{user}: b is {right.type}, expected {found.shape[1]} elements along axis 0 for {found}"

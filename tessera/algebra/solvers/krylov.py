@@ -23,7 +23,7 @@ def steps_of(user: str, n: Any, most: int, what: str = "steps") -> int:
 
 def _given(user: str, a: Any, v: Any, steps: Any) -> tuple[Apply, Value, int]:
     found: Operator = square(user, a)
-    start = floating(as_value_of(found.dtype, v, user))
+    start = floating(as_value_of(found.dtype, v, user), found.dtype)
     if start.shape != found.shape[:1]:
         raise ShapeError(f"{user}: v is {start.type}, expected {found.dtype}[{found.shape[0]}]")
     start = cast_to(start, promote(found.dtype, start.dtype))

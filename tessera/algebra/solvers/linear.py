@@ -61,9 +61,10 @@ def _checked(user: str, f: Callable[[Value], Any], n: int) -> Apply:
 
 def right_side(user: str, a: Any, b: Any) -> tuple[Map, Value]:
     """A and the right-hand side in one dtype, of sizes that fit."""
-    given = floating(
-        as_value_of(a.dtype, b, user) if isinstance(a, Operator) else as_value(b, user)
-    )
+    if isinstance(a, Operator):
+        given = floating(as_value_of(a.dtype, b, user), a.dtype)
+    else:
+        given = floating(as_value(b, user))
     if given.ndim not in (1, 2):
         raise ShapeError(f"{user}: b is {given.type}, expected a vector or a matrix of columns")
     found = as_map(user, a, given)

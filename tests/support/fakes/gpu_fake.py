@@ -178,13 +178,6 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
             _forget()
 
 
-def _forget() -> None:
-    """Let nothing that was made for another device stay: its handles, and programs of single ops."""
-    lang_device._gpus.cache_clear()
-    for key in [k for k in graph_ir._KERNELS if getattr(k[4], "kind", "cpu") in FAKES]:
-        del graph_ir._KERNELS[key]
-
-
 @contextmanager
 def at(place: str) -> Iterator[None]:
     """A "device", or one that is "fake", where an op that runs on the host is an error."""
