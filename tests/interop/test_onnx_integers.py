@@ -13,11 +13,13 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import f32, i32, u8
+from tessera.core.flags import override
 from tessera.interop.onnx.rule import Quantised
 from tessera.interop.onnx.rules import integers
 from tessera.ir.schedule.ir import Group, Kernel
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.nests.matrix import is_of_bytes
+from tests.support.fakes.gpu_fake import at
 
 RUNS_ON = "cpu"
 RNG = np.random.default_rng(0)
@@ -205,3 +207,15 @@ def test_rounded_factors_are_stored_as_bytes() -> None:
     kernels = [s for s in p.steps if isinstance(s, Kernel)]
     assert not any(isinstance(s, Group) for s in p.steps)
     assert [is_of_bytes(k) for k in kernels if k.contracts] == [True, True]
+
+
+def test_only_the_processor_of_this_machine_multiplies_bytes(monkeypatch: Any) -> None:
+    """References and GPUs have no such instruction: there the product is one of floats."""
+    monkeypatch.setattr(integers, "multiplies_bytes", lambda: True)
+    x = ts.tensor(np.ones((2, 40), np.int8))
+    assert integers._by_bytes(x, x)
+    assert not integers._by_bytes(x, x.astype("f32"))
+    with override(target="numpy"):
+        assert not integers._by_bytes(x, x)
+    with at("fake"):
+        assert not integers._by_bytes(x.to("cuda"), x.to("cuda"))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dtype import as_dtype, f32, i32, u8
+from tessera.core.flags import flags
 from tessera.core.processor import multiplies_bytes
 from tessera.interop.onnx.rule import (
     NodeCall,
@@ -74,6 +75,12 @@ def _point(zero: Any, rank: int, axis: int) -> Any:
     return point
 
 
+def _by_bytes(*values: Any) -> bool:
+    """Whether these are bytes, and where they are the processor has an instruction for their products."""
+    here = all(as_value(v).device.kind == "cpu" for v in values)
+    return _are_bytes(*values) and here and flags().target == "cpu" and multiplies_bytes()
+
+
 def _are_bytes(*xs: Any) -> bool:
     return all(numpy_dtype(x).name in ("int8", "uint8") for x in xs)
 
@@ -91,7 +98,7 @@ def whole_matmul(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
     a, b = as_value(a), as_value(b)
     depth = a.shape[-1]
     deep = not isinstance(depth, int) or depth >= _DEEP
-    if multiplies_bytes() and deep and _are_bytes(a, b) and a.ndim > 1 and b.ndim > 1:
+    if deep and _by_bytes(a, b) and a.ndim > 1 and b.ndim > 1:
         return _byte_matmul(a, a_zero, b, b_zero)
     return _float_matmul(a, a_zero, b, b_zero)
 
@@ -129,7 +136,7 @@ def scaled_matmul(a: Quantised, b: Quantised) -> Any:
     """The product of what two DequantizeLinear made, by the product of what they made it from; None where
     scales do not leave the sum, or i32 does not hold it.
     """
-    if not (multiplies_bytes() and _are_bytes(a.numbers, b.numbers)):
+    if not _by_bytes(a.numbers, b.numbers):
         return None
     left, right = as_value(a.numbers), as_value(b.numbers)
     if left.ndim < 2 or right.ndim < 2:
@@ -241,7 +248,7 @@ def bytes_pay(groups: int, x: Any, w: Any, p: dict[str, Any]) -> bool:
     `conv` refuses is left to it.
     """
     sizes = (*x.shape[1:], *w.shape)
-    if not (multiplies_bytes() and groups == 1 and _are_bytes(x, w)):
+    if groups != 1 or not _by_bytes(x, w):
         return False
     if not all(isinstance(s, int) for s in sizes) or math.prod(w.shape[1:]) < _DEEP:
         return False
