@@ -418,7 +418,7 @@ def test_code_for_an_architecture_names_the_steps_that_have_none(
 
 
 def test_steps_without_a_kernel_are_named_for_every_target() -> None:
-    x = op.ones((8, 8))
+    x = op.ones((40, 40))
 
     def f(x: Any) -> Any:
         return ts.fori_loop(0, 2, lambda i, v: op.inv(v) + op.exp(v), x)

@@ -247,3 +247,16 @@ def test_orders_of_polygamma_are_one_number_of_the_module() -> None:
             ts.stablehlo.StableHloError, match=r"line 6: chlo.polygamma has the order"
         ):
             ts.jit(ts.stablehlo.load(text.replace(old, new)))(ts.tensor(X))
+
+
+def test_a_convolution_may_cut_its_operand() -> None:
+    """Negative padding, which gradients of convolutions have."""
+    x, w = np.arange(24.0).reshape(1, 2, 12), np.ones((3, 2, 3))
+
+    def f(x: Any, w: Any) -> Any:
+        return op.conv(x, w, padding=((1, 2),))
+
+    text = ts.stablehlo.export(f, x, w)
+    cut = text.replace("[[1, 2]]", "[[-1, -2]]").replace("tensor<1x3x13xf64>", "tensor<1x3x7xf64>")
+    got = ts.stablehlo.load(cut)(x, w)
+    np.testing.assert_allclose(got, op.conv(x[:, :, 1:-2], w))

@@ -124,7 +124,7 @@ def test_no_phase_reads_or_writes_what_another_of_its_kernels_writes() -> None:
 
 
 def overlap(p: Prepared, x: str, y: str) -> bool:
-    (cell, begin), (other, start) = p._place(x), p._place(y)
+    (cell, begin), (other, start) = p.place(x), p.place(y)
     sizes = [
         int(np.prod(p.types[n].shape)) * np.dtype(p.types[n].dtype.np).itemsize for n in (x, y)
     ]

@@ -10,6 +10,7 @@ from tessera.interop.jax.rules.table import Params, rule
 from tessera.ir.graph.ir import Value
 from tessera.lang import op
 from tessera.ops.contraction import einsum
+from tessera.ops.convolution import conv, operands_of
 from tessera.ops.factor import cholesky, eigh, lu, qr, svd
 from tessera.ops.fft import fftn, ifftn, irfftn, rfftn
 from tessera.ops.matrix import adjoint
@@ -49,7 +50,8 @@ def _conv(p: Params, x: Value, k: Value) -> Value:
         parts = op.reshape(x, (many, b // many, c, *rest))
         x = op.reshape(op.moveaxis(parts, 0, 1), (b // many, many * c, *rest))
         groups = many
-    y = op.conv(
+    x, k = operands_of("conv_general_dilated", x, k, None)
+    y = conv.bind(  # op.conv refuses negative padding, which cuts
         x, k, stride=tuple(p["window_strides"]), padding=tuple(map(tuple, p["padding"])),
         dilation=tuple(p["rhs_dilation"]), inner=tuple(p["lhs_dilation"]), groups=groups,
     )  # fmt: skip
