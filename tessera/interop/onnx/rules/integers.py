@@ -77,8 +77,10 @@ def _point(zero: Any, rank: int, axis: int) -> Any:
 
 def _by_bytes(*values: Any) -> bool:
     """Whether these are bytes, and where they are the processor has an instruction for their products."""
+    if not _are_bytes(*values):  # first: formats that are no dtypes are no values
+        return False
     here = all(as_value(v).device.kind == "cpu" for v in values)
-    return _are_bytes(*values) and here and flags().target == "cpu" and multiplies_bytes()
+    return here and flags().target == "cpu" and multiplies_bytes()
 
 
 def _are_bytes(*xs: Any) -> bool:
