@@ -112,7 +112,7 @@ class PartSpan(NamedTuple):
 
 
 class LoopRan:
-    """What one run of a loop did; it is worked out when somebody asks, not while the program runs."""
+    """What one run of a loop did; computed at the first access, not while the program runs."""
 
     def __init__(self, words: _TimedWords, noted: Array):
         self.parts: Sequence[LoopPart] = words.parts

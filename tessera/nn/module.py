@@ -266,7 +266,7 @@ def _check(module: Any) -> None:
 
 
 def _is_cache(module: Any, name: str) -> bool:
-    """Whether the class works this out from the fields when somebody asks."""
+    """Whether the class computes this from its fields at the first access."""
     return isinstance(getattr(type(module), name, None), functools.cached_property)
 
 

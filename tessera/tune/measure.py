@@ -35,7 +35,7 @@ class Timed:
     """Something that runs again and again, and the times that it took.
 
     A result is dropped before the next run begins, so that its memory is used again: what is measured is a
-    run whose results are consumed, whoever measures.
+    run whose results are consumed, in every tool that measures.
     """
 
     run: Callable[[], Any]

@@ -12,11 +12,10 @@ effects     are of the known kinds; what draws has its key as an operand
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tessera.core.constraints import Scope, current_scope, scope
-from tessera.core.dims import Dim, symbols
+from tessera.core.dims import symbols, symbols_within
 from tessera.core.errors import TesseraError, VerifyError
 from tessera.core.text import has_text
 from tessera.ir.graph.ir import Graph, Node, Value
@@ -118,17 +117,7 @@ class _Verifier:
             self._fail(f"{name}: needs {c}, which no guard states", n)
 
     def _sizes(self, n: Node, name: str) -> None:
-        used = {s for v in n.results if not v.type.static for s in _symbols(v.type.shape)}
-        used.update(_symbols(n.params.values()))
+        used = {s for v in n.results if not v.type.static for s in symbols_within(v.type.shape)}
+        used.update(symbols_within(n.params.values()))
         for s in sorted(used - self.known):
             self._fail(f"{name}: the size {s} is in no input", n)
-
-
-def _symbols(sizes: Iterable[Any] | Sequence[Any]) -> set[str]:
-    found: set[str] = set()
-    for s in sizes:
-        if isinstance(s, Dim):
-            found |= symbols(s)
-        elif isinstance(s, tuple):
-            found |= _symbols(s)
-    return found
