@@ -16,7 +16,9 @@ from tessera.lang.kernel.kernel_habits import WRITE
 
 ROOT = Path(__file__).parents[3]
 HEAD = (
-    "import math\nimport numpy as np\nimport tessera as ts\nfrom tessera import KTile, block, f32, kernel, tile\nEPS = np.float32(0.5)\n"
+    "import math\nimport numpy as np\nimport tessera as ts\n"
+    "from tessera import KTile, block, f32, kernel, tile\n"
+    "EPS = np.float32(0.5)\n"
     "NAMES = ['a']\n"
     "def near(v):\n    return 1 if (0 < v[0] < 3 or v[0] == 4) else 0\n"
 )
