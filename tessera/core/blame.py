@@ -157,6 +157,7 @@ _KINDS = {
     "str | os.PathLike": "a path",
     "Mapping": "a mapping such as a dict",
     "Mesh": "a mesh, dist.Mesh(axes, shape)",
+    "ShardSpec": "a layout, dist.ShardSpec(partition, mesh_axes)",
     "Optimizer": "an optimiser such as optim.adam(1e-3)",
 }
 

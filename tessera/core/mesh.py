@@ -36,7 +36,7 @@ class Mesh:
         self,
         axes: Any,
         shape: Any = None,
-        devices: Iterable[int] | None = None,
+        devices: Iterable[int] | int | None = None,
     ):
         try:
             if not isinstance(axes, Iterable) or not isinstance(shape, Iterable | None):
@@ -54,7 +54,7 @@ class Mesh:
                 if sizes is None:
                     raise OperandError("Mesh: give shape=, devices= or both")
                 devices = range(math.prod(sizes))
-            ranks = tuple(devices)
+            ranks = tuple(range(devices) if isinstance(devices, int) else devices)
             sizes = balanced(len(ranks), len(names)) if sizes is None else sizes
             _check_mesh(names, ranks, sizes)
         except TesseraError as e:
@@ -108,6 +108,18 @@ _NUMBERS: dict[Mesh, int] = {}
 def mesh_of(device: Device) -> Mesh:
     """The mesh that a device of kind `mesh` stands for."""
     return _MESHES[device.index]
+
+
+def told(device: Device) -> str:
+    """A device as messages name it: a mesh by its axes."""
+    return f"mesh {mesh_of(device)}" if device.kind == "mesh" else str(device)
+
+
+def moving_to(device: Device) -> str:
+    """What to do with a tensor that should be on a device."""
+    if device.kind == "mesh":
+        return "lay one out on the other's mesh with dist.tensor(x, layout, mesh)"
+    return f"move one with x.to({str(device)!r})"
 
 
 def _check_mesh(names: tuple[str, ...], ranks: tuple[int, ...], sizes: tuple[int, ...]) -> None:

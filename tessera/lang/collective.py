@@ -82,10 +82,15 @@ def all_gather(x: ArrayLike, axis_name: str) -> Value:
 @public
 def psum_scatter(x: ArrayLike, axis_name: str) -> Value:
     """The sum of x over the elements of the batch, of which element i gets x[i]."""
-    v, size = as_value(x, "psum_scatter"), axis_size_of("psum_scatter", axis_name)
-    if v.ndim == 0 or not unify(v.shape[0], size, "psum_scatter: the first axis"):
+    return scattered("psum_scatter", x, axis_name)
+
+
+def scattered(who: str, x: ArrayLike, axis_name: str) -> Value:
+    """psum_scatter under the name that the user called it by."""
+    v, size = as_value(x, who), axis_size_of(who, axis_name)
+    if v.ndim == 0 or not unify(v.shape[0], size, f"{who}: the first axis"):
         raise ShapeError(
-            f"psum_scatter: {v.type} must have the size {size} of axis {axis_name!r} along axis 0"
+            f"{who}: {v.type} must have the size {size} of axis {axis_name!r} along axis 0"
         )
     made: Value = bind(PSUM_SCATTER, v, axis=axis_name, size=size)
     return made
@@ -94,15 +99,20 @@ def psum_scatter(x: ArrayLike, axis_name: str) -> Value:
 @public
 def ppermute(x: ArrayLike, axis_name: str, perm: Sequence[tuple[int, int]]) -> Value:
     """What element a sends to element b, for pairs (a, b) in perm; zeros where nothing comes."""
-    size = axis_size_of("ppermute", axis_name)
+    return permuted("ppermute", x, axis_name, perm)
+
+
+def permuted(who: str, x: ArrayLike, axis_name: str, perm: Sequence[tuple[int, int]]) -> Value:
+    """ppermute under the name that the user called it by."""
+    size = axis_size_of(who, axis_name)
     pairs = tuple((int(a), int(b)) for a, b in perm)
     for side in zip(*pairs, strict=True):
         inside = isinstance(size, int) and all(0 <= i < size for i in side)
         if len(set(side)) != len(side) or not inside:
             raise OperandError(
-                f"ppermute: {list(pairs)} must name each sender and each receiver once, from 0 to {size} - 1"
+                f"{who}: {list(pairs)} must name each sender and each receiver once, from 0 to {size} - 1"
             )
-    made: Value = bind(PPERMUTE, as_value(x, "ppermute"), axis=axis_name, perm=pairs)
+    made: Value = bind(PPERMUTE, as_value(x, who), axis=axis_name, perm=pairs)
     return made
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.compile.executable import Executable
+from tessera.core.holders import is_held_once
 from tessera.core.source import warn_caller
 from tessera.ir.graph.ir import Value, donate
 
@@ -41,11 +42,4 @@ def _is_free(x: Any) -> bool:
         return False
     if type(x) is not np.ndarray:  # an array of a device
         return bool(x.is_free())
-    base = x.base
-    if not x.flags.writeable:
-        return False
-    while type(base) is np.ndarray:
-        if sys.getrefcount(base) > 3:  # the array on it, this name, and the count
-            return False
-        base = base.base
-    return base is None
+    return is_held_once(x)

@@ -35,6 +35,7 @@ from tessera.core.errors import (
 )
 from tessera.core.flags import NUMERICS, flags, override
 from tessera.core.garbage import collected_later
+from tessera.core.mesh import moving_to, told
 from tessera.core.spans import span
 from tessera.core.statics import static_key
 from tessera.core.types import TensorType
@@ -382,8 +383,8 @@ class Jitted(FunctionHabits):
         names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
         (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
         return DeviceError(
-            f"{self._name}: argument '{a}' {v.type} is on {v.device} but argument '{b}' {w.type} is on "
-            f"{w.device}; move one with x.to({str(v.device)!r})"
+            f"{self._name}: argument '{a}' {v.type} is on {told(v.device)} but argument '{b}' {w.type} is on "
+            f"{told(w.device)}; {moving_to(v.device)}"
         )
 
     def _donated(self, c: Call) -> tuple[int, ...]:

@@ -222,7 +222,7 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        if self.device.kind != "cpu" and self.storage is not None:
+        if self.device.kind in GPUS and self.storage is not None:
             given: Any = self.storage
             return given.__dlpack__(
                 stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
@@ -233,12 +233,13 @@ class Tensor(Value, Plotted, habits.Habits, Shardable):
                 self.numpy(), max_version=max_version, dl_device=dl_device, copy=copy
             )
         if not data.flags.writeable:  # such consumers may write to what they are given
-            self.storage = data = data.copy()
+            data = data.copy()
+            self.storage = data if self.device.kind == "cpu" else self.storage
         return dlpack.give(data, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, index = self.device.kind, self.device.index
-        return (1, 0) if kind == "cpu" else (GPUS[kind], index)
+        return (GPUS[kind], index) if kind in GPUS else (1, 0)  # of a mesh, the whole of it
 
     def item(self) -> Any:
         """The only element as a Python number."""

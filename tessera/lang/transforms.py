@@ -21,6 +21,7 @@ from tessera.core.errors import (
     located,
     too_deep,
 )
+from tessera.core.mesh import moving_to, told
 from tessera.ir.graph.interp import execute
 from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder, holding
 from tessera.lang.linear_map import LinearMap, TreeSpace
@@ -122,8 +123,8 @@ def _place(name: str, given: Sequence[Value]) -> Device:
     for v in found[1:]:
         if v.device != found[0].device:
             raise DeviceError(
-                f"{name}: an argument {found[0].type} is on {found[0].device} but another {v.type} is on "
-                f"{v.device}; move one with x.to({str(found[0].device)!r})"
+                f"{name}: an argument {found[0].type} is on {told(found[0].device)} but another {v.type} is "
+                f"on {told(v.device)}; {moving_to(found[0].device)}"
             )
     return found[0].device if found else CPU
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
+from tessera.core.holders import is_held_once
 from tessera.core.layout import Layout, parts
 from tessera.core.mesh import Mesh, Placement, placed
 from tessera.core.ranks import engine, placement
@@ -59,6 +61,10 @@ class ShardedArray:
         for r, b in enumerate(blocks):
             out[_where(self.shape, self.layout, placed(self.mesh, r, engine().size))] = b
         return out
+
+    def is_free(self) -> bool:
+        """Whether nothing else sees the block, so that a result may take its memory."""
+        return getrefcount(self.block) <= 2 and is_held_once(self.block)  # this array and the count
 
     def local(self, coordinates: Sequence[int]) -> Array:
         """The shard at logical coordinates, which this rank must own."""

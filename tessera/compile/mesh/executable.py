@@ -17,7 +17,7 @@ from tessera.compile.mesh.array import ShardedArray, block_shape
 from tessera.core.constraints import solve
 from tessera.core.device import Device
 from tessera.core.flags import flags
-from tessera.core.layout import Layout, replicated
+from tessera.core.layout import Layout, parts, replicated
 from tessera.core.mesh import Mesh, Placement, mesh_of, placed
 from tessera.core.ranks import engine, placement
 from tessera.core.source import warn_caller
@@ -78,12 +78,19 @@ class MeshExecutable(Executable):
         self._programs: dict[Key, MeshProgram] = {}
         self._inlined = inline_all(graph)
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs for these inputs, which are sharded arrays or whole on every rank."""
+    def run(self, inputs: Sequence[Any], free: frozenset[int] = frozenset()) -> list[Any]:
+        """The outputs for these inputs, which are sharded arrays or whole on every rank; they may take the
+        memory of the blocks whose numbers are in `free`.
+        """
         xs = [*inputs, *self._captured]
         program = self.program(self.key(inputs))
         blocks = [x.block if isinstance(x, ShardedArray) else np.asarray(x) for x in xs]
-        made = program.executable.run(blocks)
+        inner: Any = program.executable
+        even = frozenset(
+            i for i in free if _is_even(inputs[i])
+        )  # others are padded into new memory
+        takes = bool(even) and type(inner) is not Executable  # the target numpy keeps its arguments
+        made = inner.run(blocks, even) if takes else inner.run(blocks)
         ends = zip(made, program.parts.layouts, program.parts.types, strict=True)
         return [ShardedArray(y, layout, self.mesh, t.shape) for y, layout, t in ends]  # type: ignore[arg-type]
 
@@ -152,6 +159,12 @@ def warn_of_gathers(inserted: Sequence[Inserted]) -> None:
 
 def _bytes(t: TensorType) -> int:
     return int(t.size) * t.dtype.bits // 8
+
+
+def _is_even(x: Any) -> bool:
+    """Whether every shard of an array, if it has any, is full."""
+    cuts = zip(x.shape, x.layout.cuts, strict=True) if isinstance(x, ShardedArray) else ()
+    return all(n % parts(names, x.mesh) == 0 for n, names in cuts)
 
 
 def _layout(x: Any) -> Layout:

@@ -23,6 +23,7 @@ from tessera.core.dims import Dim, Size, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, OperandError, TraceError, located, out_of_memory
 from tessera.core.flags import flags
+from tessera.core.mesh import moving_to, told
 from tessera.core.picture import Pictured
 from tessera.core.provided import Provided
 from tessera.core.source import Location, caller, place
@@ -501,8 +502,8 @@ def _device(op: Op, operands: Sequence[Value]) -> Device:
                 continue
             raise DeviceError(
                 f"{op.name}: operand {[v is first for v in operands].index(True)} {first.type} is on "
-                f"{first.device} but "
-                f"operand {i} {v.type} is on {v.device}; move one with x.to({str(first.device)!r})"
+                f"{told(first.device)} but operand {i} {v.type} is on {told(v.device)}; "
+                f"{moving_to(first.device)}"
             )
     return ANYWHERE if first is None else first.device
 

@@ -22,7 +22,7 @@ from tessera.core.blame import wanting, demand_function
 from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec, spec_of
-from tessera.ir.graph.ir import Graph, Node
+from tessera.ir.graph.ir import Graph, Node, current_builder
 from tessera.lang.dist.tensor import replicate, tensor
 from tessera.lang.jit import jit
 from tessera.lang.transforms import guarded
@@ -66,20 +66,25 @@ class AutoSharded:
         self._known: dict[Any, LayoutChoice] = {}
 
     @guarded
-    def __call__(self, *args: Any) -> Any:
-        leaves, structure = tree.flatten(args)
-        pairs = zip(leaves, self.choice(*args).specs, strict=True)
-        return self._run(*tree.unflatten(structure, [tensor(x, s, self.mesh) for x, s in pairs]))
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current_builder() is not None:  # part of a program, which has layouts of its own
+            return self._run(*args, **kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        specs = self.choice(*args, **kwargs).specs
+        pairs = zip(leaves, specs, strict=True)
+        args, kwargs = tree.unflatten(structure, [tensor(x, s, self.mesh) for x, s in pairs])
+        return self._run(*args, **kwargs)
 
     @guarded
-    def choice(self, *args: Any) -> LayoutChoice:
+    def choice(self, *args: Any, **kwargs: Any) -> LayoutChoice:
         """The layouts for arguments like these."""
-        leaves, structure = tree.flatten(args)
+        leaves, structure = tree.flatten((args, kwargs))
         zeros = [tensor(x, None, self.mesh) for x in leaves]
         key = structure, tuple(v.type for v in zeros)
         if key not in self._known:
             paths = tree.structure_paths(structure, "")
-            found, _ = self._run.program(*replicate(tree.unflatten(structure, zeros), self.mesh))
+            given, named = replicate(tree.unflatten(structure, zeros), self.mesh)
+            found, _ = self._run.program(*given, **named)
             assert isinstance(found, MeshExecutable)
             shapes = [v.shape for v in zeros]
             self._known[key] = _LayoutSearch(found, self.mesh, shapes, _groups(paths, shapes)).best()

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core import tree
 from tessera.core.errors import OperandError, ShapeError, TraceError
+from tessera.core.mesh import mesh_of
 from tessera.core.ranks import engine
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, host_data
 from tessera.lang import collective
@@ -43,6 +45,7 @@ def all_reduce(x: Any, axis: Names = None, op: str = "sum") -> Any:
         raise OperandError(f"all_reduce: op is {op!r}, expected one of {', '.join(_HOST)}")
     if axis is None:
         return _over_ranks("all_reduce", x, op)
+    _demand("all_reduce", x, axis)
     if op != "prod":
         return _FOLDS[op](x, axis)
     made: Any = as_value(x, "all_reduce")
@@ -55,6 +58,7 @@ def all_reduce(x: Any, axis: Names = None, op: str = "sum") -> Any:
 def all_gather(x: Any, axis: str | None = None, dim: int | None = None) -> Any:
     """What all elements hold: along a new first axis, or joined along axis `dim`."""
     v = as_value(x, "all_gather")
+    _demand("all_gather", v, axis)
     made = _stack_of_ranks("all_gather", v) if axis is None else collective.all_gather(v, axis)
     if dim is None:
         return made
@@ -66,15 +70,16 @@ def all_gather(x: Any, axis: str | None = None, dim: int | None = None) -> Any:
 def reduce_scatter(x: Any, axis: str, dim: int | None = None) -> Any:
     """The sum, of which element i gets x[i], or the i-th part of axis `dim`."""
     v = as_value(x, "reduce_scatter")
-    if dim is None:
-        return collective.psum_scatter(v, axis)
-    return collective.psum_scatter(_parts("reduce_scatter", v, axis, dim), axis)
+    _demand("reduce_scatter", v, axis)
+    parts = v if dim is None else _parts("reduce_scatter", v, axis, dim)
+    return collective.scattered("reduce_scatter", parts, axis)
 
 
 @guarded
 def all_to_all(x: Any, axis: str, split: int = 0, join: int = 0) -> Any:
     """Element i gets the i-th part of axis `split` of what each element holds, joined along axis `join`."""
     v = as_value(x, "all_to_all")
+    _demand("all_to_all", v, axis)
     parts, count = _parts("all_to_all", v, axis, split), axis_size_of("all_to_all", axis)
     made: Value = bind(ALL_TO_ALL, parts, axis=axis, size=count)
     k = _checked("all_to_all", v, join)
@@ -85,6 +90,7 @@ def all_to_all(x: Any, axis: str, split: int = 0, join: int = 0) -> Any:
 def broadcast(x: Any, axis: str | None = None, root: int = 0) -> Any:
     """What the element (or the rank) `root` holds."""
     v = as_value(x, "broadcast")
+    _demand("broadcast", v, axis)
     made = _stack_of_ranks("broadcast", v) if axis is None else collective.all_gather(v, axis)
     if not 0 <= root < made.shape[0]:
         raise OperandError(f"broadcast: root is {root}, expected 0 to {made.shape[0] - 1}")
@@ -94,7 +100,8 @@ def broadcast(x: Any, axis: str | None = None, root: int = 0) -> Any:
 @guarded
 def permute(x: Any, axis: str, perm: Sequence[tuple[int, int]]) -> Any:
     """What element a sends to element b, for pairs (a, b) in perm; zeros where nothing comes."""
-    return collective.ppermute(x, axis, perm)
+    _demand("permute", x, axis)
+    return collective.permuted("permute", x, axis, perm)
 
 
 @guarded
@@ -106,6 +113,26 @@ def barrier() -> None:
 def axis_index(axis: str) -> Value:
     """Which element along an axis this is."""
     return collective.axis_index(axis)
+
+
+def _demand(what: str, x: Any, axis: Names) -> None:
+    """The axes that a collective names are known here."""
+    for name in (axis,) if isinstance(axis, str) else axis or ():
+        try:
+            axis_size_of(what, name)
+        except OperandError as e:
+            meshes = [mesh_of(v.device) for v in tree.leaves(x) if _is_on_mesh(v)]
+            mesh = next((m for m in meshes if name in m.axes), None)
+            if mesh is None:
+                raise
+            raise OperandError(
+                f"{e.message.partition(';')[0]}; call it in a function of dist.shard_map(f, mesh, in_specs, "
+                f"out_specs), which names the axes of mesh {mesh}"
+            ) from None
+
+
+def _is_on_mesh(v: Any) -> bool:
+    return isinstance(v, Value) and v.device.kind == "mesh"
 
 
 def _checked(what: str, v: Value, dim: int) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
 from tessera.compile import compile_graph
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import demand_function, misfit, wanting
 from tessera.core.errors import OperandError, ShapeError, located
 from tessera.core.flags import flags
 from tessera.core.mesh import Mesh
@@ -25,27 +26,24 @@ from tessera.compile.mesh.spmd import spmd
 from tessera.transform.match import check_matched
 
 
-@blames_arguments
+@wanting
 def pmap(
-    f: Callable[..., Any], axis: str = "shards", donate: Iterable[int] = (), mesh: Mesh | None = None
+    f: Callable[..., Any], axis: str = "shards", donate: Iterable[int | str] = (), mesh: Mesh | None = None
 ) -> Callable[..., Any]:  # fmt: skip
     """f on every element along axis 0 of its arguments, each a logical shard; collectives name `axis`.
 
-    The mesh has one shard for each element unless one is given.  Arguments whose numbers are in `donate` cannot be
+    The mesh has one shard for each element unless one is given.  Arguments whose numbers or names are in `donate` cannot be
     used afterwards, and their memory is free as soon as the call is over.  Results are sharded along axis 0.
     """
     demand_function("pmap", f)
-    given = frozenset([donate] if isinstance(donate, int) else donate)
-    if not all(isinstance(i, int) for i in given):
-        raise located(
-            OperandError(f"pmap: donate is {set(given)}, expected numbers of arguments")
-        )
+    given = _numbers(f, [donate] if isinstance(donate, int | str) else donate)
     programs: dict[Any, Any] = {}
     mapped = vmap(f, axis_name=axis)
 
     @wraps(f)
     @guarded
-    def run(*args: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args = _by_position(f, args, kwargs) if kwargs else args
         leaves, structure = tree.flatten(args)
         values = [as_value(x, "pmap") for x in leaves]
         if current_builder() is not None:
@@ -67,6 +65,33 @@ def pmap(
         return tree.unflatten(results, outs)
 
     return run
+
+
+def _by_position(
+    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Arguments given by name among the others."""
+    error = misfit("pmap", f, args, kwargs)
+    if error is not None:
+        raise error
+    bound = inspect.signature(f).bind(*args, **kwargs)
+    if bound.kwargs:
+        name = next(iter(bound.kwargs))
+        raise OperandError(f"pmap: argument {name!r} can be given by name alone; make it positional")
+    return bound.args
+
+
+def _numbers(f: Callable[..., Any], given: Iterable[int | str]) -> frozenset[int]:
+    """Arguments by number."""
+    found = set[int]()
+    for i in given:
+        names = list(inspect.signature(f).parameters) if isinstance(i, str) else []
+        if not isinstance(i, int) and i not in names:
+            raise located(
+                OperandError(f"pmap: donate has {i!r}, expected numbers or names of arguments")
+            )
+        found.add(names.index(i) if isinstance(i, str) else i)
+    return frozenset(found)
 
 
 def _mesh(values: list[Value], axis: str, mesh: Mesh | None) -> Mesh:

@@ -26,6 +26,17 @@ class MeshScope:
 
     def __init__(self, mesh: Mesh, layout: Mapping[str, str | None]):
         self.mesh, self.layout = mesh, dict(layout)
+        for name, axis in self.layout.items():
+            if axis not in (*_WHOLE, *mesh.axes):
+                raise located(
+                    OperandError(
+                        f"mesh: {name!r} is cut by {axis!r}, but the mesh has axes {', '.join(mesh.axes)}"
+                    )
+                )
+
+    def __repr__(self) -> str:
+        cut = ", ".join(f"{name} by {a}" for name, a in self.layout.items() if a not in _WHOLE)
+        return f"<mesh {self.mesh}: {cut or 'nothing'} cut>"
 
     def shard(self, *names: str, **layout: str) -> MeshScope:
         """This mesh, which cuts axes of these names: all by its only axis, or each by the one given."""

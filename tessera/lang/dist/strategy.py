@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import brief, wanting
 from tessera.core.errors import OperandError, located
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec
@@ -21,8 +21,9 @@ from tessera.lang.dist.tensor import constrain, shard
 from tessera.lang.jit import jit
 from tessera.lang.transforms import value_and_grad
 
-Rules = Mapping[str, int | None]
+_LABELS = {"row": -2, "col": -1}
 _FIELDS = ("batch_axes", "sequence_axes", "rules", "under", "of_params", "of_grads", "of_state")
+_SHOWN = 8  # parameters that a message lists: a line of them
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
@@ -75,7 +76,24 @@ class Strategy:
     def params(self, params: Any) -> Any:
         """Parameters on the mesh."""
         leaves, structure = tree.flatten(params)
+        self._check_rules(leaves, tree.structure_paths(structure, ""))
         return tree.unflatten(structure, _placed(leaves, self._tree(params, self.of_params), self.mesh))
+
+    def _check_rules(self, leaves: Sequence[Any], paths: Sequence[str]) -> None:
+        """Every rule names a parameter, and an axis that it has."""
+        known = {p: (names_of(p), len(v.shape)) for p, v in zip(paths, leaves, strict=True)}
+        for rule, _, axis in self.rules:
+            ranks = [rank for names, rank in known.values() if _ends(names, rule.split("."))]
+            if not ranks:
+                some = ", ".join(".".join(names) for names, _ in list(known.values())[:_SHOWN])
+                more = ", ..." if len(known) > _SHOWN else ""
+                raise OperandError(
+                    f"strategy.tensor: no parameter is named {rule!r}; the parameters are {some}{more}"
+                )
+            if not any(-rank <= axis < rank for rank in ranks):
+                raise OperandError(
+                    f"strategy.tensor: {rule!r} is cut along axis {axis}, but has {ranks[0]} axes"
+                )
 
     def state(self, state: Any) -> Any:
         """The state of an optimiser on the mesh."""
@@ -97,12 +115,19 @@ class Strategy:
 
     # Training -------------------------------------------------------------------------------------
 
+    @wanting
     def step(self, loss: Callable[..., Any], optimizer: Any) -> Callable[..., Any]:
         """The jitted function (params, state, *batch) -> (loss, params, state), which keeps these layouts.
 
         Parameters are gathered for the loss, gradients are summed into their layout, and each shard updates the
         part whose state it has.
         """
+
+        if not hasattr(optimizer, "update"):
+            raise OperandError(
+                f"step: optimizer is {type(optimizer).__name__} {brief(optimizer, 40)}, expected an optimiser such "
+                "as optim.adam(1e-3)"
+            )
 
         def step(params: Any, state: Any, *batch: Any) -> Any:
             whole = self._laid(params, ())
@@ -162,10 +187,13 @@ fsdp = zero3
 
 
 @wanting
-def tensor(mesh: Mesh, axis: str = "tp", rules: Rules | None = None) -> Strategy:
+def tensor(
+    mesh: Mesh, axis: str = "tp", rules: Mapping[str, int | str | None] | None = None
+) -> Strategy:
     """Tensor parallel: parameters named in `rules` are cut along the axis given there; the others are whole.
 
-    A name is the last one on the way to a parameter in its tree, or several of them: "up" or "mlp.up".
+    A name is the last one on the way to a parameter in its tree, or several of them: "up" or "mlp.up".  An axis
+    is a number, "row" (the one before the last) or "col" (the last).
     """
     mesh.size(axis)
     if not rules:
@@ -175,7 +203,15 @@ def tensor(mesh: Mesh, axis: str = "tp", rules: Rules | None = None) -> Strategy
                 '{"up": 1, "down": 0}'
             )
         )
-    given = tuple((name, axis, k) for name, k in rules.items() if k is not None)
+    for name, k in rules.items():
+        if not isinstance(k, int | None) and k not in _LABELS:
+            raise located(
+                OperandError(
+                    f"strategy.tensor: {name!r} is cut along {k!r}, expected the number of an axis, 'row' or 'col'"
+                )
+            )
+    numbers = {name: _LABELS[k] if isinstance(k, str) else k for name, k in rules.items()}
+    given = tuple((name, axis, k) for name, k in numbers.items() if k is not None)
     return Strategy(mesh, rules=given)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import blames_arguments, wanting
 from tessera.core.dtype import as_dtype, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh, mesh_of
@@ -35,9 +35,10 @@ def _held(data: ShardedArray, dtype: Any) -> Tensor:
     return holding(t, data, data.mesh.device)  # type: ignore[arg-type,return-value]
 
 
+@blames_arguments
 @guarded
 def tensor(
-    shape: Any, layout: Spec = None, mesh: Mesh | None = None, dtype: Any = None, names: Sequence[str] = ()
+    shape: Any, layout: ShardSpec | None = None, mesh: Mesh | None = None, dtype: Any = None, names: Sequence[str] = ()
 ) -> Tensor:  # fmt: skip
     """A global tensor on a mesh: zeros of a shape, which take no memory until used, or the data of an array."""
     scope = current_scope()
@@ -50,6 +51,7 @@ def tensor(
             "dist.mesh(...)`"
         )
     spec = ShardSpec() if layout is None else layout
+    _check_names(names, shape)
     if _is_shape(shape):
         sizes, d = shape_of("dist.tensor", shape), as_dtype(f32 if dtype is None else dtype)
         found = spec.layout(sizes, mesh, names)  # type: ignore[arg-type]
@@ -62,11 +64,20 @@ def tensor(
     if dtype is not None and as_dtype(dtype) is not v.dtype:
         v = Tensor.astype(v, dtype)  # type: ignore[arg-type]
     found = spec.layout(v.shape, mesh, names)
-    if v.device.kind == "mesh":
+    if v.device.kind == "mesh" and mesh_of(v.device) == mesh:
         return constrain(v, spec, mesh)  # type: ignore[no-any-return]
     made = cut(host_data(v), found, mesh)
     made.spec = spec
     return _held(made, v.dtype)
+
+
+def _check_names(names: Sequence[str], given: Any) -> None:
+    """Names of axes, if any, are one for each."""
+    rank = np.ndim(given) if not _is_shape(given) else 1 if isinstance(given, int) else len(given)
+    if names and len(names) != rank:
+        raise ShapeError(
+            f"dist.tensor: {len(names)} names {tuple(names)} for a tensor of {rank} axes; name each axis once"
+        )
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
@@ -114,9 +125,10 @@ def _leaves_of(layouts: Any) -> list[Spec]:
     return [s for child in children for s in _leaves_of(child)]
 
 
+@blames_arguments
 @guarded
 def from_function(
-    shape: Sequence[int], layout: Spec, mesh: Mesh, f: Callable[[tuple[slice, ...]], Any], dtype: Any = f32
+    shape: Sequence[int], layout: ShardSpec | None, mesh: Mesh, f: Callable[[tuple[slice, ...]], Any], dtype: Any = f32
 ) -> Tensor:  # fmt: skip
     """A global tensor of which f(slices) gives each shard; a rank asks for its own."""
     sizes, d = tuple(shape), as_dtype(dtype)
@@ -140,11 +152,14 @@ def from_function(
     return _held(data, d)
 
 
+@blames_arguments
 @guarded
 def from_shards(
-    shards: Mapping[int, Any], shape: Sequence[int], layout: Spec, mesh: Mesh, dtype: Any = None
+    shards: Mapping[int, Any], shape: Sequence[int], layout: ShardSpec | None, mesh: Mesh, dtype: Any = None
 ) -> Tensor:
     """A global tensor of the shards that this rank owns, by device."""
+    if not shards:
+        raise OperandError("dist.from_shards: shards is empty; give those of this rank's devices")
     first = as_value(next(iter(shards.values())), "dist.from_shards")
     spec = ShardSpec() if layout is None else layout
     found = spec.layout(tuple(shape), mesh)
@@ -162,18 +177,30 @@ def from_shards(
     return made
 
 
+@blames_arguments
 @guarded
-def constrain(x: Any, layout: Spec, mesh: Mesh | None = None) -> Any:
+def constrain(x: Any, layout: ShardSpec | None, mesh: Mesh | None = None) -> Any:
     """Tensors of a tree in a layout on the mesh that they are on; the same values otherwise."""
     spec = ShardSpec() if layout is None else layout
     return tree.map(lambda v: _constrained(as_value(v, "dist.constrain"), spec, mesh), x)
 
 
-reshard = constrain
+@blames_arguments
+@guarded
+def reshard(x: Any, layout: ShardSpec | None, mesh: Mesh | None = None) -> Any:
+    """Tensors of a tree in another layout, or on another mesh; the same values otherwise."""
+    return constrain(x, layout, mesh)
 
 
 def _constrained(v: Value, spec: ShardSpec, mesh: Mesh | None) -> Value:
     on = mesh_of(v.device) if v.device.kind == "mesh" else mesh
+    if v.device.kind == "mesh" and mesh is not None and mesh != on:
+        if v.storage is not None:
+            return tensor(v, spec, mesh)
+        raise OperandError(
+            f"dist.constrain: {v.type} is on mesh {on}, and a program runs on one mesh; move it to mesh {mesh} "
+            "outside of the function"
+        )
     if on is None and v.storage is None:
         return v  # a program without a mesh
     if on is None:
