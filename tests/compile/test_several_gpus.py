@@ -250,6 +250,23 @@ def test_threads_have_devices_of_their_own(fake: FakeCuda) -> None:
         assert_close(found[i].numpy(), normal(40, seed=i) * np.float32(1.5**5))
 
 
+def test_a_thread_that_used_no_device_still_uses_none_afterwards(fake: FakeCuda) -> None:
+    """What the garbage collector frees is freed in any thread, several times, and leaves no trace there."""
+    g, found = both(fake)[1], []
+
+    def work() -> None:
+        before = fake.current
+        for _ in range(3):
+            with g.aside():
+                assert fake.device == g.index
+            found.append(fake.current == before)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [True] * 3
+
+
 def test_a_program_without_enough_memory_is_the_users_error(fake: FakeCuda) -> None:
     """At its line, at every call, and what there was stays usable."""
     kind = fake.api.kind

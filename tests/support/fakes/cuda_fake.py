@@ -178,7 +178,7 @@ class FakeCuda:
 
     def do_cuCtxSetCurrent(self, context: int) -> None:
         assert context is None or context in self.contexts, context  # a thread may have none
-        self.current = context
+        self.current = context or 0
 
     def do_cuCtxGetCurrent(self, out: int) -> int:
         return put(out, self.current)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.compile import artifact
 from tessera.compile.gpu import bind, context
 from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.lowering import GpuLowering
@@ -171,6 +172,9 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
             GpuLowering, "_launch", lambda p, *given, **named: kernels.launch(p, *given, **named)
         )
         patch.setattr(bind, "build", kernels.build)
+        # A program read from disk is not lowered, so its kernels would be unknown here.
+        patch.setattr(artifact, "stored", lambda key, read: None)
+        patch.setattr(artifact, "keep", lambda key, data: None)
         _forget()
         try:
             yield fake
