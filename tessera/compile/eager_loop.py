@@ -5,8 +5,8 @@ costs as much to build as some thousand steps take.  So the steps of equal loops
 bodies, types and sizes are one, whatever tensors they capture, for those are operands.  A loop that comes
 again is compiled past `_AGAIN` steps, one that goes on in the same call past `_LONG`, from that step on.
 
-Step by step run for ever: a body with effects or functions of the user's, and what somebody looks at
-(checks, observers).
+A body with effects or functions of the user's always runs step by step, and so does one that checks or
+observers look at.
 """
 
 from __future__ import annotations

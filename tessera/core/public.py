@@ -34,7 +34,7 @@ def public(what: str, instead: Mapping[str, str]) -> Callable[[type[C]], type[C]
             cls.__getattr__ = _lookup(what, instead)  # type: ignore[attr-defined]
         frozen = getattr(cls, "__dataclass_params__", None)
         if frozen is not None and frozen.frozen:
-            cls.__setattr__ = _fixed(what, instead)  # type: ignore[method-assign, assignment]
+            cls.__setattr__ = _fixed(what, instead)  # type: ignore[method-assign]
         return cls
 
     return decorated

@@ -184,18 +184,9 @@ class Builder:
     """A graph being built."""
 
     __slots__ = (
-        "bakes",
-        "captures",
-        "depth",
-        "given",
-        "input_names",
-        "inputs",
-        "known",
-        "location",
-        "nodes",
-        "parent",
-        "place",
-    )
+        "bakes", "captures", "depth", "given", "input_names", "inputs", "known", "location", "nodes",
+        "parent", "place",
+    )  # fmt: skip
 
     def __init__(
         self,
