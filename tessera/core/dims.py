@@ -48,7 +48,7 @@ class SizeFunction(NamedTuple):
     def __str__(self) -> str:
         if self.function in ("max", "min"):
             return f"{self.function}({self.left}, {self.right})"
-        return f"({self.left}) {self.function} ({self.right})"
+        return f"{_factor(self.left)} {self.function} {_factor(self.right)}"
 
 
 Atom = Symbol | SizeFunction
@@ -307,7 +307,8 @@ def power(a: Size, k: int) -> Size:
 def _written(terms: Terms) -> str:
     text = ""
     for m, c in terms:
-        factors = [f"{_text(a)}" if p == 1 else f"{_text(a)}**{p}" for a, p in m]
+        alone = c == 1 and len(m) == 1 and m[0][1] == 1
+        factors = [str(a) if alone else _text(a) if p == 1 else f"{_text(a)}**{p}" for a, p in m]
         body = "*".join(([str(abs(c))] if abs(c) != 1 or not m else []) + factors)
         text += f"{' - ' if text else '-'}{body}" if c < 0 else f"{' + ' if text else ''}{body}"
     return text
@@ -315,6 +316,15 @@ def _written(terms: Terms) -> str:
 
 def _text(a: Atom) -> str:
     return f"({a})" if isinstance(a, SizeFunction) and a.function in ("//", "%") else str(a)
+
+
+def _factor(x: Size) -> str:
+    """A size as an operand of // or %."""
+    if isinstance(x, Dim):
+        monomial, count = x.terms[0]
+        one = len(x.terms) == count == len(monomial) == 1 and monomial[0][1] == 1
+        return _text(monomial[0][0]) if one else f"({x})"
+    return str(x) if x >= 0 else f"({x})"
 
 
 @_remember
