@@ -29,15 +29,15 @@ _ELSEWHERE = ("where", "real", "imag", "conj", "logaddexp", "philox_low", "philo
 
 
 def _elementwise(scalar: str) -> None:
-    row = SCALARS[scalar]
+    row, name = SCALARS[scalar], RENAMED.get(scalar, scalar)
 
     def emit(p: IntrinsicContext, *xs: Any) -> Any:
         if len(xs) != row.arity:
-            raise KernelError(f"{scalar}: got {len(xs)} operands, expected {row.arity}")
+            raise KernelError(f"{name}: got {len(xs)} operands, expected {row.arity}")
         return p.w.apply(scalar, *xs)
 
     emit.__doc__ = f"The scalar op {scalar} on every element."
-    intrinsic(row.numpy, RENAMED.get(scalar, scalar))(emit)
+    intrinsic(row.numpy, name)(emit)
 
 
 for _name in SCALARS:

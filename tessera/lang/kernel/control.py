@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from tessera.core.dtype import bool_
 from tessera.core.source import Location
 from tessera.ir.tile.ir import Operation, Tile, walk
 from tessera.lang.kernel.data_ranges import MOST
-from tessera.lang.kernel.expressions import is_number, is_static, is_whole, truth, words
+from tessera.lang.kernel.expressions import chosen, is_number, is_static, is_whole, truth, words
 from tessera.lang.kernel.places import TilePlaces
 from tessera.lang.kernel.source import FunctionSource, assigned
 from tessera.lang.kernel.values import (
@@ -54,9 +54,11 @@ class FunctionFrame:
     """One function being parsed: its source, and its variables."""
 
     def __init__(
-        self, source: FunctionSource, variables: Mapping[str, Any], depth: int, condition: Any
-    ):
+        self, source: FunctionSource, variables: Mapping[str, Any], depth: int, condition: Any,
+        around: FunctionFrame | None = None,
+    ):  # fmt: skip
         self.source, self.variables = source, dict(variables)
+        self.around = around  # the function in which it was made, whose names it sees
         self.depth, self.condition = depth, condition  # where it is called
         self.unrolled = 0  # loops around that are written out
         self.lost: dict[str, str] = {}  # variables that are gone, and why
@@ -86,6 +88,7 @@ class Control:
     depth: int
     frames: list[FunctionFrame]
     location: Location | None
+    region: object  # changes in branches and loops, for what may be changed within them
     expr: Callable[[ast.expr], Any]
     assign: Callable[[ast.expr, Any], None]
     statement: Callable[[ast.stmt], Any]
@@ -95,6 +98,15 @@ class Control:
     def frame(self) -> FunctionFrame:
         """The function being parsed."""
         return self.frames[-1]
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """The block is parsed beside another one, or more than once."""
+        before, self.region = self.region, object()
+        try:
+            yield
+        finally:
+            self.region = before
 
     def block(self, statements: Sequence[ast.stmt]) -> Any:
         """Parse statements; what ended them early, or None."""
@@ -125,7 +137,7 @@ class Control:
         if isinstance(found, TileValue):
             if any(n != 1 for n in found.shape):
                 raise KernelError(
-                    f"an if needs one truth value, got {found.type}; use tile.where for elements"
+                    f"a condition needs one truth value, got {found.type}; use tile.where for elements"
                 )
             return self.w.condition(self.w.reshape(found, ()) if found.rank else found)
         return found
@@ -139,7 +151,8 @@ class Control:
         for branch, holds in ((body, test), (other, self.w.apply("logical_not", test))):
             self.frame.variables = dict(before)
             self.condition = holds if outer is None else self.w.apply("logical_and", outer, holds)
-            ends.append(self.block(branch))
+            with self.apart():
+                ends.append(self.block(branch))
             results.append(self.frame.variables)
         self.condition = outer
         return ends, results[0], results[1]
@@ -155,14 +168,7 @@ class Control:
 
     def chosen(self, name: str, test: TileValue, a: Any, b: Any) -> Any:
         """One of two values."""
-        if a is b or (is_static(a) and is_static(b) and type(a) is type(b) and a == b):
-            return a
-        if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-            return tuple(self.chosen(name, test, x, y) for x, y in zip(a, b, strict=True))
-        if not is_number(a) or not is_number(b):
-            raise KernelError(f"{name} is {words(a)} in one branch and {words(b)} in the other")
-        made = self.w.apply("where", test, a, b)
-        return RunTimeCount(made.tile, (), ()) if all(map(is_whole, (a, b))) else made
+        return chosen(self.w, name, test, a, b)
 
     # Leaving early
 
@@ -421,9 +427,10 @@ class Control:
         self.places.rounds[str(counter)] = (over.step, over.ahead)
         self.depth += 1
         unrolled, f.unrolled = f.unrolled, 0
-        if isinstance(s, ast.For):
-            self.assign(s.target, over.variable(counter))
-        end = self.block(s.body)
+        with self.apart():
+            if isinstance(s, ast.For):
+                self.assign(s.target, over.variable(counter))
+            end = self.block(s.body)
         self.depth -= 1
         f.unrolled = unrolled
         made, f.variables = f.variables, variables

@@ -88,7 +88,7 @@ class KernelFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if LIVE.session is not None:  # a kernel that calls this one is stepped through
-            return self.function(*args, **kwargs)
+            return LIVE.session.enter(self.function, args, kwargs)
         key = token(args, kwargs, self.signature.keyword_only)
         plan = self._plans.get(key)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tessera.core.dims import Dim, bounds, larger, smaller
@@ -54,8 +54,10 @@ def is_whole(x: Any) -> bool:
 
 def is_static(x: Any) -> bool:
     """Whether x is known to Python before a kernel runs."""
-    if isinstance(x, tuple | list):
+    if isinstance(x, tuple | list | set):
         return all(map(is_static, x))
+    if isinstance(x, dict):
+        return all(map(is_static, x.values()))
     return not isinstance(x, TileValue | Dim | KernelArray)
 
 
@@ -120,6 +122,8 @@ def unary(w: KernelWriter, kind: type, x: Any) -> Any:
 
 def compare(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
     """Whether a op b: known now, or a tile."""
+    if kind in (ast.In, ast.NotIn) and isinstance(b, TileValue | KernelArray):
+        raise KernelError(f"in: got {b}, expected a sequence of Python; write tile.any(t == x)")
     if kind in _PLAIN:
         return _PLAIN[kind](a, b)
     name, python = _COMPARE[kind]
@@ -136,6 +140,46 @@ def compare(w: KernelWriter, kind: type, a: Any, b: Any) -> Any:
     if (low, kind) in ((0, ast.GtE), (0, ast.Lt)) or (high, kind) in ((0, ast.LtE), (0, ast.Gt)):
         return kind in (ast.GtE, ast.LtE)
     return w.apply(name, a, b)
+
+
+def compared(w: KernelWriter, kinds: Sequence[type], operands: Sequence[Any]) -> Any:
+    """Whether a < b < c: the comparisons of neighbours, all of which must hold."""
+    out: Any = None
+    for kind, a, b in zip(kinds, operands[:-1], operands[1:], strict=True):
+        found = compare(w, kind, a, b)
+        out = found if out is None else _both(w, True, out, found)
+    return out
+
+
+def _both(w: KernelWriter, conjunction: bool, a: Any, b: Any) -> Any:
+    if isinstance(a, TileValue) or isinstance(b, TileValue):
+        name = "logical_and" if conjunction else "logical_or"
+        return w.apply(name, w.condition(a), w.condition(b))
+    return (a and b) if conjunction else (a or b)
+
+
+def joined(w: KernelWriter, conjunction: bool, values: Iterable[Any]) -> Any:
+    """a and b and c, or a or b or c: element by element for tiles, as far as needed for what is known."""
+    out: Any = None
+    for i, value in enumerate(values):
+        out = value if i == 0 else _both(w, conjunction, out, value)
+        known = truth(out)
+        if not isinstance(known, TileValue) and bool(known) != conjunction:
+            return out
+    return out
+
+
+def chosen(w: KernelWriter, name: str, test: TileValue, a: Any, b: Any) -> Any:
+    """One of two values, by one truth value."""
+    if a is b or (is_static(a) and is_static(b) and type(a) is type(b) and a == b):
+        return a
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list) and len(a) == len(b):
+        parts = [chosen(w, name, test, x, y) for x, y in zip(a, b, strict=True)]
+        return parts if isinstance(a, list) else tuple(parts)
+    if not is_number(a) or not is_number(b):
+        raise KernelError(f"{name} is {words(a)} in one branch and {words(b)} in the other")
+    made = w.apply("where", test, a, b)
+    return RunTimeCount(made.tile, (), ()) if all(map(is_whole, (a, b))) else made
 
 
 def truth(x: Any) -> Any:
@@ -182,6 +226,23 @@ def _len(w: KernelWriter, x: Any) -> Any:
     return len(x) if isinstance(x, tuple | list) else x.shape[0]
 
 
+def _sum(w: KernelWriter, xs: Any, start: Any = 0) -> Any:
+    out = start
+    for x in _sequence("sum", xs):
+        out = binary(w, ast.Add, out, x)
+    return out
+
+
+def _sequence(name: str, xs: Any) -> Any:
+    if isinstance(xs, TileValue):
+        raise KernelError(f"{name}: got {xs}, expected several values; write tile.{name}(x)")
+    return xs
+
+
+def _divmod(w: KernelWriter, a: Any, b: Any) -> tuple[Any, Any]:
+    return binary(w, ast.FloorDiv, a, b), binary(w, ast.Mod, a, b)
+
+
 BUILTINS: dict[Any, Callable[..., Any]] = {
     min: _extreme("min", smaller),
     max: _extreme("max", larger),
@@ -195,7 +256,13 @@ BUILTINS: dict[Any, Callable[..., Any]] = {
     tuple: lambda w, x: tuple(x),
     list: lambda w, x: list(x),
     zip: lambda w, *xs: list(zip(*xs, strict=False)),
-    enumerate: lambda w, x: list(enumerate(x)),
+    enumerate: lambda w, x, start=0: list(enumerate(x, start)),
+    reversed: lambda w, x: list(reversed(x)),
+    dict: lambda w, *xs, **named: dict(*xs, **named),
+    sum: _sum,
+    any: lambda w, xs: joined(w, False, _sequence("any", xs)),
+    all: lambda w, xs: joined(w, True, _sequence("all", xs)),
+    divmod: _divmod,
     isinstance: lambda w, x, kind: isinstance(x, kind),
 }
 

@@ -54,6 +54,7 @@ def note(
     if unknown:
         raise KernelError(
             f"there is no hint {', '.join(sorted(unknown))}; there are {', '.join(known)}"
+            + ("; what lies outside is fill=" if "other" in unknown else "")
         )
     given = {n: x for n, x in hints.items() if x is not None}
     for name, x in given.items():

@@ -345,6 +345,10 @@ def full(p: IntrinsicContext, shape: Any, value: Any, dtype: Any = None) -> Tile
 @intrinsic(np.arange)
 def arange(p: IntrinsicContext, n: Any, dtype: Any = i64) -> TileValue:
     """0, 1, ... n - 1."""
+    if isinstance(dtype, int):
+        raise KernelError(
+            f"arange: the dtype is {dtype}; it begins at 0: write start + tile.arange(stop - start)"
+        )
     size, d = p.places.number(n, "arange"), as_dtype(dtype)
     if d.kind in "iu" and size - 1 > np.iinfo(d.np).max:
         raise KernelError(f"arange: {size} numbers do not fit {d}; take a wider dtype, such as i64")

@@ -20,31 +20,35 @@ from typing import Any
 from tessera.core.dtype import DType
 from tessera.core.errors import TesseraError
 from tessera.core.source import Location
-from tessera.lang.kernel.control import Control, FunctionFrame, Returned
+from tessera.lang.kernel.closures import Closure
+from tessera.lang.kernel.containers import is_method, own, run_method
+from tessera.lang.kernel.control import FunctionFrame, Returned
 from tessera.lang.kernel.expressions import (
     ATTRIBUTES,
     BUILTINS,
     TileMethod,
     binary,
-    compare,
+    compared,
     is_static,
-    truth,
+    joined,
     unary,
 )
+from tessera.lang.kernel.kernel_habits import no_attribute, unknown_function
 from tessera.lang.kernel.memory import element
 from tessera.lang.kernel.parts import item
 from tessera.lang.kernel.places import TilePlaces
+from tessera.lang.kernel.python_values import PythonValues
 from tessera.lang.kernel.source import FunctionSource, source_of
 from tessera.lang.kernel.table import INTRINSICS, Intrinsic
 from tessera.lang.kernel.values import Axes, KernelArray, KernelError, Restart, TileValue
-from tessera.lang.kernel.writer import KernelWriter
+from tessera.lang.kernel.writer import KernelWriter, plain_number
 
 _PYTHON = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError)
 _FIXED = (ModuleType, Intrinsic, DType, type)  # what nobody gives another meaning
 _SILENT = (print, breakpoint)  # which speak when a kernel is stepped through
 
 
-class Parser(Control):
+class Parser(PythonValues):
     """Parses functions; calls of kernels become part of the kernel that calls them."""
 
     def __init__(self, writer: KernelWriter, places: TilePlaces, inline: Callable[[Any], Any]):
@@ -57,15 +61,23 @@ class Parser(Control):
             Location | None, dict[str, Axes]
         ] = {}  # places of what loops carry, by line
         self.depth = 0
+        self.region: object = None
         self.frames: list[FunctionFrame] = []
         self.reads: dict[tuple[int, str], tuple[FunctionSource, str, Any]] = {}
 
-    def function(self, source: FunctionSource, variables: Mapping[str, Any]) -> Any:
-        """What a function returns for these arguments."""
-        if any(f.source.function is source.function for f in self.frames):
+    def function(
+        self,
+        source: FunctionSource,
+        variables: Mapping[str, Any],
+        around: FunctionFrame | None = None,
+    ) -> Any:
+        """What a function returns for these arguments; one that a kernel made sees the names around it."""
+        if any(f.source.tree is source.tree for f in self.frames):
             raise KernelError(f"{source.name} calls itself; a kernel cannot")
-        self.frames.append(FunctionFrame(source, variables, self.depth, self.condition))
+        self.frames.append(FunctionFrame(source, variables, self.depth, self.condition, around))
         try:
+            if isinstance(source.tree, ast.Lambda):
+                return self.expr(source.tree.body)
             end = self.block(source.tree.body)
         finally:
             self.frames.pop()
@@ -88,7 +100,8 @@ class Parser(Control):
         except Restart:
             raise
         except _PYTHON as e:
-            error = KernelError(f"{type(e).__name__}: {e}")
+            kind = "" if isinstance(e, AttributeError) else f"{type(e).__name__}: "
+            error = KernelError(f"{kind}{e}")
         else:
             return
         raise source.blame(error, n)
@@ -138,60 +151,27 @@ class Parser(Control):
         before = self._name(ast.copy_location(ast.Name(s.target.id, ast.Load()), s.target))
         self.assign(s.target, binary(self.w, type(s.op), before, self.expr(s.value)))
 
-    def assign(self, target: ast.expr, value: Any) -> None:
-        """Give a name, or several, a value."""
-        if isinstance(target, ast.Name):
-            self.frame.variables[target.id] = value
-            return
-        if not isinstance(target, ast.Tuple | ast.List):
-            raise KernelError("a kernel assigns to names alone; use tile.store for memory")
-        if not isinstance(value, tuple | list):
-            raise KernelError(f"{value!r:.60} cannot be taken apart")
-        if len(value) != len(target.elts):
-            raise KernelError(f"{len(value)} values for {len(target.elts)} names")
-        for t, v in zip(target.elts, value, strict=True):
-            self.assign(t, v)
-
     # Expressions
 
     def expr(self, n: ast.expr) -> Any:
         """The value of an expression."""
         with self.blaming(n):
-            return self._handler(n, "expression")(n)
-
-    def _constant(self, n: ast.Constant) -> Any:
-        return n.value
+            made = self._handler(n, "expression")(n)
+            return made if isinstance(n, ast.Name | ast.Attribute) else own(made, self.region)
 
     def _name(self, n: ast.Name) -> Any:
-        f = self.frame
-        if n.id in f.variables:
-            return f.variables[n.id]
-        if n.id in f.lost:
-            raise KernelError(f"{n.id} {f.lost[n.id]}; give it a value before")
-        value = f.source.lookup(n.id)
+        f: FunctionFrame | None = self.frame
+        while f is not None:
+            if n.id in f.variables:
+                return f.variables[n.id]
+            if n.id in f.lost:
+                raise KernelError(f"{n.id} {f.lost[n.id]}; give it a value before")
+            f = f.around
+        source = self.frame.source
+        value = source.lookup(n.id)
         if not isinstance(value, _FIXED):
-            self.reads[id(f.source.function), n.id] = (f.source, n.id, value)
-        return value
-
-    def _tuple(self, n: ast.Tuple) -> tuple[Any, ...]:
-        return tuple(self.expr(e) for e in n.elts)
-
-    def _list(self, n: ast.List) -> list[Any]:
-        return [self.expr(e) for e in n.elts]
-
-    def _listcomp(self, n: ast.ListComp) -> list[Any]:
-        (c,) = n.generators
-        kept = self.frame.variables
-        out = []
-        for each in self.expr(c.iter):
-            self.frame.variables = dict(kept)
-            self.assign(c.target, each)
-            if all(self.truth(self.expr(t)) for t in c.ifs):
-                out.append(self.expr(n.elt))
-        self.frame.variables = kept
-        return out
-
-    _generatorexp = _listcomp
+            self.reads[id(source.function), n.id] = (source, n.id, value)
+        return plain_number(value)
 
     def _slice(self, n: ast.Slice) -> slice:
         parts = [None if x is None else self.expr(x) for x in (n.lower, n.upper, n.step)]
@@ -204,31 +184,12 @@ class Parser(Control):
         return unary(self.w, type(n.op), self.expr(n.operand))
 
     def _compare(self, n: ast.Compare) -> Any:
-        left, out = self.expr(n.left), None
-        for op, comparator in zip(n.ops, n.comparators, strict=True):
-            right = self.expr(comparator)
-            found = compare(self.w, type(op), left, right)
-            out = found if out is None else self._both("logical_and", out, found)
-            left = right
-        return out
-
-    def _both(self, name: str, a: Any, b: Any) -> Any:
-        if isinstance(a, TileValue) or isinstance(b, TileValue):
-            return self.w.apply(name, self.w.condition(a), self.w.condition(b))
-        return (a and b) if name == "logical_and" else (a or b)
+        operands = [self.expr(x) for x in (n.left, *n.comparators)]
+        return compared(self.w, [type(op) for op in n.ops], operands)
 
     def _boolop(self, n: ast.BoolOp) -> Any:
-        conjunction = isinstance(n.op, ast.And)
-        out: Any = None
-        for i, e in enumerate(n.values):
-            value = self.expr(e)
-            out = value if i == 0 else self._both(
-                "logical_and" if conjunction else "logical_or", out, value
-            )  # fmt: skip
-            known = truth(out)
-            if not isinstance(known, TileValue) and bool(known) != conjunction:
-                return out
-        return out
+        values = (self.expr(e) for e in n.values)
+        return joined(self.w, isinstance(n.op, ast.And), values)
 
     def _ifexp(self, n: ast.IfExp) -> Any:
         test = self.truth(self.expr(n.test))
@@ -240,9 +201,9 @@ class Parser(Control):
         owner = self.expr(n.value)
         if isinstance(owner, TileValue):
             if n.attr not in ATTRIBUTES:
-                raise KernelError(f"a tile has no {n.attr!r}; it has {', '.join(ATTRIBUTES)}")
+                raise KernelError(no_attribute(n.attr, ATTRIBUTES))
             return ATTRIBUTES[n.attr](self.w, owner)
-        return getattr(owner, n.attr)
+        return plain_number(getattr(owner, n.attr))
 
     def _subscript(self, n: ast.Subscript) -> Any:
         owner, key = self.expr(n.value), self.expr(n.slice)
@@ -272,18 +233,23 @@ class Parser(Control):
     def invoke(self, f: Any, args: Sequence[Any]) -> Any:
         """What a function gives for tiles, in a loop around it."""
         self.depth += 1
-        made = self.call(f, args, {})
+        with self.apart():
+            made = self.call(f, args, {})
         self.depth -= 1
         return made
 
     def call(self, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a call gives: an intrinsic, another kernel or function, or Python."""
         if isinstance(f, Intrinsic):
-            return f.emit(self, *args, **kwargs)
+            return f.run(self, args, kwargs)
+        if isinstance(f, Closure):
+            return f(*args, **kwargs)
+        if is_method(f):
+            return run_method(f, args, kwargs, self.region)
         if f in _SILENT:
             return None
         if f is range and not all(map(is_static, args)):
-            return INTRINSICS["range"].emit(self, *args, **kwargs)
+            return INTRINSICS["range"].run(self, args, kwargs)
         if isinstance(f, TileMethod):
             return f.run(*args, **kwargs)
         inner = self.inline(f)
@@ -292,12 +258,10 @@ class Parser(Control):
         if f in BUILTINS and any(not is_static(x) for x in args):
             return BUILTINS[f](self.w, *args, **kwargs)
         known = all(is_static(x) for x in (*args, *kwargs.values()))
-        if isinstance(f, FunctionType) and (not known or _uses_tiles(f, self.inline)):
+        if isinstance(f, FunctionType) and (not known or uses_tiles(f, self.inline)):
             return self._inlined(f, args, kwargs)
         if not known:
-            raise KernelError(
-                f"{getattr(f, '__name__', f)} is a Python function that knows no tiles; use tile.*"
-            )
+            raise KernelError(unknown_function(f))
         return f(*args, **kwargs)
 
     def _inlined(self, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -307,7 +271,7 @@ class Parser(Control):
         return self.function(source, bound.arguments)
 
 
-def _uses_tiles(f: FunctionType, inline: Callable[[Any], Any]) -> bool:
+def uses_tiles(f: FunctionType, inline: Callable[[Any], Any]) -> bool:
     """Whether a Python function calls intrinsics or kernels, so that it must be parsed."""
     around = f.__globals__
     for name in f.__code__.co_names:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -38,7 +39,14 @@ class FunctionSource:
             tree = ast.Pass()
         if not isinstance(tree, ast.FunctionDef):
             raise KernelError(f"{self.name}: expected a function that def makes")
-        self.tree, self.file = tree, code.co_filename if code else "<kernel>"
+        self.tree: ast.FunctionDef | ast.Lambda = tree
+        self.file = code.co_filename if code else "<kernel>"
+
+    def nested(self, tree: ast.FunctionDef | ast.Lambda) -> FunctionSource:
+        """A function that this one makes."""
+        made = copy.copy(self)
+        made.tree, made.name = tree, getattr(tree, "name", "lambda")
+        return made
 
     def location(self, n: ast.AST) -> Location:
         """The line of a piece of syntax."""
@@ -87,7 +95,7 @@ def assigned(nodes: list[ast.stmt]) -> list[str]:
     """The names that statements may assign to, in order; a call as a statement may change its argument."""
     found: dict[str, None] = {}
     for top in nodes:
-        for n in ast.walk(top):
+        for n in _walk(top):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
                 found[n.id] = None
             if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call) and n.value.args:
@@ -95,3 +103,11 @@ def assigned(nodes: list[ast.stmt]) -> list[str]:
                 if isinstance(first, ast.Name):
                     found[first.id] = None
     return list(found)
+
+
+def _walk(top: ast.AST) -> Iterator[ast.AST]:
+    """The syntax of a function, without that of functions within it, whose names are their own."""
+    yield top
+    for n in ast.iter_child_nodes(top):
+        if not isinstance(n, ast.FunctionDef | ast.Lambda):
+            yield from _walk(n)

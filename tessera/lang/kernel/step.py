@@ -11,9 +11,10 @@ import inspect
 import operator
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from types import FunctionType, GeneratorType
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,26 @@ from tessera.core.source import Location, caller
 from tessera.ir.tile.interp import Instance
 from tessera.ir.tile.ir import Block, Memory, Tile
 from tessera.lang.kernel.attention import RowSums
-from tessera.lang.kernel.expressions import binary, compare, is_number, unary
+from tessera.lang.kernel.expressions import (
+    BUILTINS,
+    binary,
+    chosen,
+    compare,
+    compared,
+    is_number,
+    is_static,
+    joined,
+    unary,
+)
 from tessera.lang.kernel.launch import owned
 from tessera.lang.kernel.memory import element
+from tessera.lang.kernel.parse import uses_tiles
 from tessera.lang.kernel.parts import item
 from tessera.lang.kernel.places import TilePlaces
 from tessera.lang.kernel.reports import KernelReport, failure, place
 from tessera.lang.kernel.signature import BoundArguments
 from tessera.lang.kernel.source import FunctionSource, source_of
+from tessera.lang.kernel.stepped import TileMeanings, stepped
 from tessera.lang.kernel.table import Intrinsic
 from tessera.lang.kernel.translate import Assumed, Translated, Translation
 from tessera.lang.kernel.values import (
@@ -41,6 +54,7 @@ from tessera.lang.kernel.values import (
     AxisSpan,
     KernelError,
     LoopRange,
+    RunTimeCount,
     Struct,
     TileValue,
 )
@@ -115,22 +129,28 @@ class Session:
 
     def invoke(self, f: Any, args: Sequence[Any]) -> Any:
         """What a function gives for tiles."""
-        return f(*map(live, args))
+        return called(f)(*map(live, args))
 
     def call(self, f: Intrinsic, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an intrinsic gives, with its numbers."""
         self.location = caller()
-        made = live(f.emit(self, *args, **kwargs))
+        here: Any = self  # whose places and writer are those of one instance
+        made = live(f.run(here, args, kwargs))
         if f.updates and args and isinstance(args[0], LiveTile):
             for name in ("tile", "axes", "pads", "constant"):
                 object.__setattr__(args[0], name, getattr(made, name))
         return made
 
+    def enter(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a kernel gives that this one calls."""
+        return stepped(f, _MEANINGS)(*args, **kwargs)
+
 
 def live(x: Any) -> Any:
     """A value with operators: tiles, those in tuples, and ranges."""
-    if isinstance(x, tuple):
-        return tuple(map(live, x))
+    if isinstance(x, tuple | list):
+        made = map(live, x)
+        return tuple(made) if isinstance(x, tuple) else list(made)
     if isinstance(x, LoopRange):
         return _walked(x)
     if isinstance(x, Struct):
@@ -252,7 +272,11 @@ class LiveTile(TileValue):
     def __repr__(self) -> str:
         return f"tile {self.type}\n{self.numpy()}"
 
+    __array_ufunc__ = None  # numbers of NumPy leave the operators to tiles
+
     def __bool__(self) -> bool:
+        if self.numpy().size != 1:
+            raise KernelError(f"a condition needs one truth value, got {self.type}")
         return bool(self.numpy().item())
 
     def __float__(self) -> float:
@@ -282,6 +306,65 @@ class LiveTile(TileValue):
         return live(_writer().apply("abs", self))
 
     __hash__ = object.__hash__
+
+
+def _number(x: Any) -> Any:
+    """A value with operators; a whole number of the kernel as Python's."""
+    return _writer().known(x) if isinstance(x, RunTimeCount) else live(x)
+
+
+def _joined(conjunction: bool, *values: Callable[[], Any]) -> Any:
+    return live(joined(_writer(), conjunction, (f() for f in values)))
+
+
+def _compared(kinds: str, *operands: Any) -> Any:
+    return live(compared(_writer(), [getattr(ast, k) for k in kinds.split()], operands))
+
+
+def _negated(x: Any) -> Any:
+    return live(unary(_writer(), ast.Not, x))
+
+
+def _chosen(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    if not isinstance(test, LiveTile):
+        return yes() if test else no()
+    w = _writer()
+    holds = w.condition(w.reshape(test, ()) if test.rank else test)
+    return _number(chosen(w, "the value", holds, yes(), no()))
+
+
+def called(f: Any) -> Any:
+    """A function as kernels call it: Python's own have the meanings of tiles."""
+    if isinstance(f, FunctionType):
+        return _parsed(f)
+    meaning = BUILTINS.get(f) if isinstance(f, Hashable) else None
+    if meaning is None:
+        return f
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(list(x) if isinstance(x, GeneratorType) else x for x in args)
+        if all(map(is_static, args)):
+            return f(*args, **kwargs)
+        return _number(meaning(_writer(), *args, **kwargs))
+
+    return run
+
+
+def _parsed(f: FunctionType) -> Callable[..., Any]:
+    """A function that is part of the kernel wherever it meets tiles."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        plain = all(map(is_static, (*args, *kwargs.values())))
+        if plain and not uses_tiles(
+            f, lambda _: None
+        ):  # kernels that are called step by themselves
+            return f(*args, **kwargs)
+        return stepped(f, _MEANINGS)(*args, **kwargs)
+
+    return run
+
+
+_MEANINGS = TileMeanings(_joined, _negated, _compared, _chosen, called)
 
 
 def _method(rule: Callable[..., Any], kind: type, swap: bool = False) -> Callable[..., Any]:
@@ -387,7 +470,7 @@ class _Instance(Translation):
             bound = inspect.BoundArguments(
                 inspect.signature(self.source.function), OrderedDict(given)
             )
-            self.results(self.source.function(*bound.args, **bound.kwargs))
+            self.results(stepped(self.source.function, _MEANINGS)(*bound.args, **bound.kwargs))
 
 
 def step_through(

@@ -6,7 +6,7 @@ A record says how a call in a kernel is written in Tile IR, and what it means on
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +50,21 @@ class Intrinsic:
         """The arguments of a call in a kernel."""
         _, *given = inspect.signature(self.emit).parameters.values()
         return inspect.Signature(given)
+
+    def run(self, p: IntrinsicContext, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a call in a kernel writes; an error that has the signature where the arguments are wrong."""
+        try:
+            return self.emit(p, *args, **kwargs)
+        except TypeError:
+            given = self.__signature__
+            try:
+                given.bind(*args, **kwargs)
+            except TypeError as e:
+                names = ", ".join(
+                    str(x.replace(annotation=x.empty)) for x in given.parameters.values()
+                )
+                raise KernelError(f"tile.{self.name}({names}): {e}") from None
+            raise
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if LIVE.session is not None:

@@ -6,6 +6,7 @@ two unnamed sizes turn out to be one.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -173,6 +174,7 @@ class Translation:
     def run(self) -> Translated:
         with _blamed(self.source):
             returned = self.parser.function(self.source, self.variables())
+        assert isinstance(self.source.tree, ast.FunctionDef)
         last = self.source.tree.body[-1]
         with _blamed(self.source, last):
             results, single = self.results(returned)
@@ -265,12 +267,15 @@ class Translation:
                 made.append(x.memory)
                 continue
             if not isinstance(x, TileValue | Dim | bool | int | float):
-                raise KernelError(f"a kernel returns tiles, got {x!r:.60}")
+                raise KernelError(_no_result(x))
             self.returned.append(self.w.tile(x).axes)
             made.append(self._result(i, self.w.tile(x)))
         hidden = self.places.hidden
         if len({id(m) for m in made}) != len(self.w.b.parameters) - len(self.arrays) - len(hidden):
-            raise KernelError("a kernel returns each tensor that it makes with tile.empty, once")
+            raise KernelError(
+                "a kernel returns each tensor that it makes with tile.empty, once; scratch of an instance is "
+                "tile.alloc(shape, dtype)"
+            )
         self.w.b.parameters[len(self.arrays) :] = [*made, *hidden]
         return [m.type for m in (*made, *hidden)], single
 
@@ -307,6 +312,15 @@ class Translation:
                     f"every instance along the grid axis {name} returns the whole {x.type}; return a tile "
                     "of each block, or tile.per_block of it"
                 )
+
+
+def _no_result(x: Any) -> str:
+    said = f"a kernel returns tiles, got {x!r:.60}"
+    if isinstance(x, KernelArray) and x.memory.writable:
+        return f"{said}; the call returns what is stored to without a return"
+    if isinstance(x, KernelArray):
+        return f"{said}; load a tile of it with tile.load"
+    return f"{said}; return several in a tuple" if isinstance(x, dict) else said
 
 
 class _blamed:  # noqa: N801

@@ -160,6 +160,14 @@ class KernelArray:
         """How many axes."""
         return len(self.shape)
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self} is a tensor in memory and has no {name!r}; it has shape, dtype and ndim, and tile.load "
+            "gives a tile of it"
+        )
+
     def __repr__(self) -> str:
         return f"{self.name}: {self.memory.type}"
 

@@ -157,6 +157,7 @@ class KernelWriter:
         if isinstance(x, Dim):
             made = self.index(x)
             return made if dtype is None else self.cast(made, dtype)
+        x = plain_number(x)
         if not isinstance(x, bool | int | float):
             raise KernelError(f"got {_kind(x)}, expected a tile or a number")
         plain = next(k for k in (bool, int, float) if isinstance(x, k))
@@ -166,6 +167,7 @@ class KernelWriter:
 
     def apply(self, name: str, *operands: Operand) -> Any:
         """A scalar op on every element; on numbers alone it is computed now."""
+        operands = tuple(_operand(name, x) for x in operands)
         numbers = [x for x in operands if isinstance(x, bool | int | float)]
         if len(numbers) == len(operands):
             return _number(name, numbers)
@@ -458,6 +460,19 @@ def demand_fit(value: Number, dtype: DType, what: str = "") -> None:
 def _checked(name: str, x: Any) -> Number:
     if not isinstance(x, bool | int | float):
         raise KernelError(f"{name}: got {_kind(x)}, expected a tile or a number")
+    return x
+
+
+def _operand(name: str, x: Any) -> Any:
+    """An operand of an op; an error that names what it is where it is none."""
+    made = plain_number(x)
+    return made if isinstance(made, TileValue | Dim) else _checked(name, made)
+
+
+def plain_number(x: Any) -> Any:
+    """A number of NumPy as Python's, which takes the dtype of the tiles beside it."""
+    if isinstance(x, np.generic | np.ndarray) and x.ndim == 0 and x.dtype.kind in "biuf":
+        return x.item()
     return x
 
 

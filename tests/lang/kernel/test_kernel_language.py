@@ -605,9 +605,9 @@ ERRORS = [
     (_try, 1, "a kernel has no statement of the kind 'try'"),
     (_undefined, 1, "missing is not defined"),
     (_branch, 1, "y is assigned in one branch of an if alone; give it a value before"),
-    (_library, 1, "exp is a Python function that knows no tiles; use tile.*"),
+    (_library, 1, "exp is a Python function that knows no tiles; write tile.exp"),
     (_hint, 1, "there is no hint colour; there are vector, stages, swizzle, prefetch"),
-    (_truth, 1, "an if needs one truth value, got bool[64]; use tile.where for elements"),
+    (_truth, 1, "a condition needs one truth value, got bool[64]; use tile.where for elements"),
 ]  # fmt: skip
 
 
