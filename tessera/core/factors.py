@@ -62,25 +62,39 @@ def single(names: Sequence[Sequence[str]], outs: Sequence[Sequence[str]], sizes:
 
 
 def reshaped(old: Shape, new: Shape) -> Factors:
-    """The factors of a reshape: the coarsest axes that both shapes are products of."""
+    """The factors of a reshape: the coarsest axes that both shapes are products of.
+
+    Axes between two common strides that are no such products, as in [8, 2, 3] -> [8, 3, 2], are whole.
+    """
     size = math.prod(old)
-    strides = sorted({size, *_strides(old), *_strides(new), 1}, reverse=True)
-    nested = size > 0 and all(a % b == 0 for a, b in itertools.pairwise(strides))
-    if not nested:
+    if size == 0:
         names = [f"i{k}" for k in range(len(old))], [f"o{k}" for k in range(len(new))]
         sizes = dict(zip((*names[0], *names[1]), (*old, *new), strict=True))
         return single([names[0]], [names[1]], sizes, frozenset(sizes))
+    both = [{size, 1, *_strides(shape)} for shape in (old, new)]
+    strides = sorted(both[0] | both[1], reverse=True)
+    common = sorted(both[0] & both[1], reverse=True)
+    apart = [
+        (high, low)
+        for high, low in itertools.pairwise(common)
+        if any(a % b for a, b in itertools.pairwise(s for s in strides if low <= s <= high))
+    ]
     pairs = list(itertools.pairwise(strides))
     sizes = {f"f{k}": a // b for k, (a, b) in enumerate(pairs)}
+    whole: set[str] = set()
 
-    def axes(shape: Shape) -> tuple[Axis, ...]:
+    def axis(name: str, n: int, s: int) -> Axis:
+        if n > 1 and any(n * s <= high and s >= low for high, low in apart):
+            sizes[name] = n
+            whole.add(name)
+            return (name,)
+        return tuple(f"f{k}" for k, (a, b) in enumerate(pairs) if a <= n * s and b >= s)
+
+    def axes(which: str, shape: Shape) -> tuple[Axis, ...]:
         ends = zip(shape, _strides(shape), strict=True)
-        return tuple(
-            tuple(f"f{k}" for k, (a, b) in enumerate(pairs) if a <= n * s and b >= s)
-            for n, s in ends
-        )
+        return tuple(axis(f"{which}{k}", n, s) for k, (n, s) in enumerate(ends))
 
-    return Factors((axes(old),), (axes(new),), sizes)
+    return Factors((axes("i", old),), (axes("o", new),), sizes, frozenset(whole))
 
 
 def _strides(shape: Shape) -> list[int]:

@@ -94,7 +94,9 @@ def _tile_transpose(n: Node, ct: Value, k: int) -> Value:
 @define(
     infer=_tile_types, linear=(0,), numpy=np.tile, transpose=_tile_transpose, onnx="Tile",
     batch=per_axis(reps=1),
-    view=lambda index, types, p: tuple(i % n for i, n in zip(index, types[0].shape, strict=True)),
+    view=lambda index, types, p: tuple(
+        i if r == 1 else i % n for i, n, r in zip(index, types[0].shape, p["reps"], strict=True)
+    ),
     samples=(
         Sample((3,), reps=2), Sample((2, 3), reps=(2, 1)), Sample((2,), reps=(3, 2)),
         Sample((2, 1), reps=3), Sample((), reps=2), Sample((0, 2), reps=(2, 2)), Sample((2,), reps=0),

@@ -96,6 +96,30 @@ def first_axis(types: Types, outs: Types, p: Params) -> Factors:
     return single(names, [made], sizes, frozenset(a for a in sizes if a != "b"))
 
 
+def looked_up(types: Types, outs: Types, p: Params) -> Factors:
+    """Each element of operand 1 is looked up in the whole of operand 0."""
+    table, out = [f"x{k}" for k in range(types[0].rank)], [f"o{k}" for k in range(outs[0].rank)]
+    sizes = dict(zip((*table, *out), (*types[0].shape, *outs[0].shape), strict=True))
+    return single([table, out], [out], sizes, frozenset(table))
+
+
+def vectors(types: Types, outs: Types, p: Params) -> Factors:
+    """Problems that are vectors: axes of operand 0 before its last are a stack of them, in results too."""
+    (x,) = types
+    stack = [f"b{k}" for k in range(x.rank - 1)]
+    made = [[*stack, *(f"y{i}.{k}" for k in range(len(stack), t.rank))] for i, t in enumerate(outs)]
+    sizes = dict(zip((*stack, "x"), x.shape, strict=True))
+    for names, t in zip(made, outs, strict=True):
+        sizes |= dict(zip(names, t.shape, strict=True))
+    own = frozenset(sizes).difference(stack)
+    return Factors(
+        (tuple((a,) for a in (*stack, "x")),),
+        tuple(tuple((a,) for a in y) for y in made),
+        sizes,
+        own,
+    )
+
+
 def classes(types: Types, outs: Types, p: Params) -> Factors:
     """Losses of rows: logits have one axis of classes more than labels and losses."""
     x, a = types[0], p["axis"]

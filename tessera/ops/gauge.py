@@ -23,6 +23,7 @@ from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Types
 from tessera.ops.batching import leading
 from tessera.ops.contraction import matmul
+from tessera.ops.cutting import vectors
 from tessera.ops.define import define
 from tessera.ops.matrix import Tangents, adjoint
 
@@ -48,7 +49,7 @@ def _clusters(w: Any, rtol: float, null: bool) -> Any:
 
 @define(
     infer=lambda types, p: [types[0].with_dtype(i64)], kinds="f", call="clusters", numpy=_clusters,
-    batch=leading,
+    batch=leading, factors=vectors,
 )  # fmt: skip
 def clusters(w: Value, rtol: float, null: bool) -> Value:
     """Numbers that tell which of the sorted values w are equal but for rounding, NULL for zeros."""

@@ -20,6 +20,7 @@ from tessera.core.sorts import order
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Params, Sample, Types
+from tessera.ops.cutting import looked_up
 from tessera.ops.define import ArrayLike, as_value, axis_of, cast_to, define
 from tessera.ops.gather import along_axis, take
 
@@ -97,7 +98,7 @@ def topk(x: ArrayLike, k: Size, axis: int = -1, largest: bool = True) -> tuple[V
 
 @define(
     infer=lambda types, p: [types[1].with_dtype(i64)], call="searchsorted", total=True, kinds="buif",
-    numpy=np.searchsorted, jvp=lambda n, ts: None,
+    numpy=np.searchsorted, jvp=lambda n, ts: None, factors=looked_up,
     samples=(
         Sample(np.array([-1.0, 0.0, 0.0, 2.0]), (3,)), Sample(np.array([1, 2, 2]), np.array([[2], [0]])),
         Sample(np.array([1, 2, 2]), np.array(2), side="right"), Sample((0,), (2,)), Sample((1,), (0, 2)),

@@ -31,6 +31,7 @@ from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import Sample
 from tessera.ops.batching import leading
 from tessera.ops.creation import constant
+from tessera.ops.cutting import vectors
 from tessera.ops.define import (
     FLOATS,
     ArrayLike,
@@ -284,7 +285,7 @@ def _slogdet_jvp(n: Node, ts: Tangents) -> tuple[Value | None, Value] | None:
 
 @define(
     infer=_slogdet_types, call="toeplitz_slogdet", kinds=FLOATS, multiple=True, numpy=_slogdets,
-    jvp=_slogdet_jvp, batch=leading,
+    jvp=_slogdet_jvp, batch=leading, factors=vectors,
     samples=(Sample(np.array([0.2, 1.0, 5.0, -1.0, 0.3])), Sample(np.array([0.3, 1.0, 5.0, 1.0, 0.3]))),
 )  # fmt: skip
 def toeplitz_slogdet(t: ArrayLike) -> tuple[Value, ...]:

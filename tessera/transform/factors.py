@@ -29,7 +29,7 @@ def factors_of(n: Node, types: Types, outs: Types, params: Params) -> Factors | 
         return None
     op = n.op
     if op.factors is not None:
-        return op.factors(types, outs, params)
+        return _counted(n, op.factors(types, outs, params))
     if op.signature is not None:
         return _of_signature(op, types, outs, params)
     if op.view is not None or op.pick is not None:
@@ -37,6 +37,27 @@ def factors_of(n: Node, types: Types, outs: Types, params: Params) -> Factors | 
     if not types:
         return None
     return _along_axes(op, types, outs, params) or _stacked(op, types, outs, params)
+
+
+def _counted(n: Node, f: Factors) -> Factors:
+    """Places that count along an axis of theirs are that axis: along it nothing moves."""
+    for name, i in f.places.items():
+        made = n.operands[i].node
+        if made is None or made.op is not iota.op:
+            continue
+        k = made.params["axis"]
+        ((same,),) = f.ins[i][k : k + 1]
+        if f.sizes[same] != f.sizes[name]:
+            continue
+
+        def renamed(x: tuple[Axis, ...], old: str = name, new: str = same) -> tuple[Axis, ...]:
+            return tuple(tuple(new if g == old else g for g in axis) for axis in x)
+
+        f = replace(
+            f, ins=tuple(map(renamed, f.ins)), outs=tuple(map(renamed, f.outs)), whole=f.whole - {same},
+            counted={**f.counted, i: k}, places={g: j for g, j in f.places.items() if g != name},
+        )  # fmt: skip
+    return f
 
 
 def _of_signature(op: Op, types: Types, outs: Types, params: Params) -> Factors | None:

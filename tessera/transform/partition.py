@@ -51,7 +51,7 @@ from tessera.ops.elementwise import (
     sub,
     where,
 )
-from tessera.ops.shape import reshape
+from tessera.ops.shape import reshape, slice_
 from tessera.transform.factors import factors_of
 from tessera.transform.match import collectives
 from tessera.transform.partition_moves import MOVES
@@ -291,12 +291,18 @@ class _Walk:
             if f.sizes[name] % parts(mine, self.mesh) == 0:
                 continue
             shared = any(name in axis and len(axis) > 1 for x in (*f.ins, *f.outs) for axis in x)
-            # A host call may refuse what the padding holds, but for writes at places, which drop it, and
-            # ops that only move elements.
-            hosted = step.node.op.call is not None and not f.places and not step.node.op.moves
-            if len(mine) > 1 or shared or hosted or (name in f.folded and not _is_paddable(step)):
+            # What is read at places lies within the size, so that no padding is.
+            padded = name in f.folded and name not in f.places
+            if len(mine) > 1 or shared or (padded and not _is_paddable(step)):
+                return False
+            if _may_refuse(step) and not self._is_in_every_shard(f.sizes[name], mine[0]):
                 return False
         return True
+
+    def _is_in_every_shard(self, size: int, mesh_axis: str) -> bool:
+        """Whether every shard has an element of an axis, which can stand for those of its padding."""
+        count = self.mesh.size(mesh_axis)
+        return -(-size // count) * (count - 1) < size
 
     def _price(
         self, step: SizedNode, operands: Sequence[Shard], choice: Choice, keep: bool
@@ -404,6 +410,8 @@ class _Walk:
             is_sought = bool(names) and names[0] in f.places
             if a is not None and not is_sought and s.type.shape[axis] % self.mesh.size(a):
                 x = self._masked(x, axis, a, s.type.shape[axis], _identity(step, s.type))
+            elif a is None and want.cuts[axis] and _may_refuse(step):
+                x = self._repeated(x, axis, want.cuts[axis], s.type.shape[axis])
         if i in f.added:
             for a in summed.values():
                 first = eq(bind(AXIS_INDEX, axis=a), 0)
@@ -438,10 +446,23 @@ class _Walk:
 
     def _masked(self, x: Value, axis: int, mesh_axis: str, size: Any, filler: Any) -> Value:
         """x with the elements beyond the end of a padded axis replaced."""
+        return where(self._is_here(x, axis, mesh_axis, size), x, full_of((), filler, x.dtype))
+
+    def _repeated(self, x: Value, axis: int, mesh_axes: Sequence[str], size: Any) -> Value:
+        """x with the shard's first element in place of those beyond the end of a padded axis."""
+        if size % parts(mesh_axes, self.mesh) == 0:
+            return x
+        (a,) = mesh_axes
+        stop = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
+        first = slice_(x, (0,) * x.ndim, stop)
+        return where(self._is_here(x, axis, a, size), x, first)
+
+    def _is_here(self, x: Value, axis: int, mesh_axis: str, size: Any) -> Value:
+        """Which elements along a padded axis lie before its end."""
         n = x.shape[axis]
         shape = tuple(n if k == axis else 1 for k in range(x.ndim))
         here = add(iota((n,)), mul(bind(AXIS_INDEX, axis=mesh_axis), n))
-        return where(reshape(lt(here, size), shape), x, full_of((), filler, x.dtype))
+        return reshape(lt(here, size), shape)
 
     def _folded(self, step: SizedNode, x: Value, axes: Sequence[str]) -> Value:
         """A fold of shards that is no sum, finished over mesh axes."""
@@ -505,12 +526,20 @@ def _is_scaled(scalar: str, operands: Sequence[Shard]) -> bool:
     return bool(first.layout.partial) and all(others)
 
 
+def _may_refuse(step: SizedNode) -> bool:
+    """Whether a node may raise for what padding holds; writes at places drop it."""
+    op, f = step.node.op, step.factors
+    assert f is not None
+    return op.call is not None and not (op.total or op.moves or f.places)
+
+
 def _is_paddable(step: SizedNode) -> bool:
     """Whether a fold of operands that are padded with an identity is right."""
     f = step.factors
     assert f is not None
     if f.added or len(step.types) > 1:
-        return step.combine == "add" and (bool(f.added) or _is_product(step))
+        bilinear = len(step.node.op.linear) == len(step.types)
+        return step.combine == "add" and (bool(f.added) or bilinear or _is_product(step))
     body = step.node.op.expr(step.params)
     return body is not None and body.op == "arg"
 

@@ -271,6 +271,9 @@ def _concat(
     walk: ShardWalk, n: Node, operands: Sequence[Shard], params: Params
 ) -> list[Shard] | None:
     dim, out = params["axis"], _out(walk, n)
+    full = [k for k, s in enumerate(operands) if 0 not in s.type.shape]
+    if 0 < len(full) < len(operands):  # an empty part may be laid out in any way
+        return as_graph(walk, n, operands, lambda *xs: concat([xs[k] for k in full], dim))
     cut = [s for s in operands if len(s.layout.cuts[dim]) == 1]
     if not cut or any(0 in s.type.shape or len(s.layout.cuts[dim]) > 1 for s in operands):
         return None
