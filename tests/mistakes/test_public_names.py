@@ -88,6 +88,13 @@ def test_there_are_many_functions() -> None:
     assert len(list(functions())) > 180
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of the test's own: "text" is a good name of a file."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.filterwarnings("ignore")
 @each(functions(), by=lambda c: c[0].rpartition(".")[0], told=lambda c: c[0])
 def test_a_wrong_call_ends_in_an_error_of_ours(name: str, f: Callable[..., Any]) -> None:
