@@ -31,10 +31,11 @@ _MORE = (
     "ts.torch",
     "ts.dist.strategy",
 )
-# They take any argument, print, or act on the process.
+# They take any argument, print, act on the process, or compare with a file.
 _ANYTHING = {
     "ts.print",
     "ts.callback",
+    "ts.testing.golden",
     "ts.torch.register",
     "ts.cache.clear",
     "ts.cache.clear_code",
