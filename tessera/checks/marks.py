@@ -1,8 +1,8 @@
 """marks: what the elements of tiles and memories are made of, beside their values.
 
 A mark is a bit of every element: it comes from scratch that nothing has written, from past the edge of a
-tensor, or from whole numbers that did not fit their dtype.  Marks go where values go; a `where` takes those
-of the side that it chooses, so that a mask removes them.
+tensor, from whole numbers that did not fit their dtype, or it is a sum of whole numbers.  Marks go where
+values go; a `where` takes those of the side that it chooses, so that a mask removes them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.dtype import DType
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS
 from tessera.ir.tile.interp import tree_fold
@@ -19,14 +20,14 @@ from tessera.ir.tile.ir import Operation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-GARBAGE, EDGE, WRAPPED = 1, 2, 4
+GARBAGE, EDGE, WRAPPED, SUM = 1, 2, 4, 8
 _WRAPS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "neg": np.negative,
 }
-_KEEPS_WRAPPED = {*_WRAPS, "max", "min", "maximum", "minimum", "where"}
+_KEEPS_WRAPPED = {*_WRAPS, "floor_div", "abs", "max", "min", "maximum", "minimum", "where"}
 # A clean operand of this value decides the result alone.
 _DECIDES = {"mul": 0, "logical_and": False, "and": 0, "bitwise_and": 0, "logical_or": True}
 
@@ -37,10 +38,25 @@ def none(x: Array) -> Array:
 
 
 def may_wrap(op: Operation) -> bool:
-    """Whether an operation may give whole numbers that do not fit."""
-    if not op.results or op.results[0].dtype.kind != "i":
+    """Whether an operation may give whole numbers that do not fit, or sums of them."""
+    if not op.results or op.results[0].dtype.kind not in "iu":
         return False
-    return op.name == "cast" or (op.name == "apply" and op.attributes["scalar"] in _WRAPS)
+    if op.name == "apply":
+        return op.attributes["scalar"] in _WRAPS
+    return op.name in ("cast", "fold", "scan", "dot")
+
+
+def _counts(name: str, dtype: DType) -> bool:
+    """Whether numbers of an operation wrap around only by mistake; hashes wrap in wide unsigned ones."""
+    if dtype.kind == "i":
+        return name in _WRAPS
+    return dtype.kind == "u" and name == "add" and dtype.bits <= 16
+
+
+def _sums(op: Operation) -> int:
+    """The mark of what a fold, a running fold or a product of whole numbers gives."""
+    added = op.attributes.get("scalar", "add") in ("add", "mul")
+    return SUM if added and op.results[0].dtype.kind in "iu" else 0
 
 
 def of_apply(op: Operation, xs: Sequence[Array], marks: Sequence[Array], out: Array) -> Array:
@@ -57,8 +73,8 @@ def of_apply(op: Operation, xs: Sequence[Array], marks: Sequence[Array], out: Ar
         for x, m in zip(xs, marks, strict=True):
             found = np.where(np.broadcast_to((x == _DECIDES[name]) & (m == 0), shape), 0, found)
     if name not in _KEEPS_WRAPPED:
-        found = found & ~np.uint8(WRAPPED)
-    if name in _WRAPS and op.results[0].dtype.kind == "i":
+        found = found & ~np.uint8(WRAPPED | SUM)
+    if _counts(name, op.results[0].dtype):
         found = found | np.where(_overflows(name, xs, out), WRAPPED, 0)
     return np.asarray(found, np.uint8)
 
@@ -75,7 +91,7 @@ def _overflows(name: str, xs: Sequence[Array], out: Array) -> Array:
 def of_cast(op: Operation, x: Array, mark: Array, out: Array) -> Array:
     """The marks of a cast: a whole number that does not fit has wrapped."""
     if op.results[0].dtype.kind != "i" or x.dtype.kind not in "iu":
-        return mark & ~np.uint8(WRAPPED)
+        return mark & ~np.uint8(WRAPPED | SUM)
     return np.asarray(mark | np.where(out.astype(np.int64) != x, WRAPPED, 0), np.uint8)
 
 
@@ -91,7 +107,7 @@ def of_fold(op: Operation, x: Array, mark: Array, out: Array) -> tuple[Array, Ar
     others = tuple(i for i in range(x.ndim) if i != axis)
     edge = np.broadcast_to(own.all(axis=others, keepdims=True), x.shape)
     marks = np.where((mark & GARBAGE).any(axis=axis, keepdims=True), GARBAGE, 0)
-    marks = np.asarray(marks | np.where(every, EDGE, 0), np.uint8)
+    marks = np.asarray(marks | np.where(every, EDGE, 0) | _sums(op), np.uint8)
     counted = np.zeros(marks.shape, bool)
     some = (
         edge.any(axis=axis, keepdims=True)
@@ -136,7 +152,7 @@ def _differ(a: Array, b: Array) -> Array:
     )
 
 
-def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
+def of_dot(op: Operation, a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
     """The marks of a product, and where it counts elements from past an edge."""
     ga, gb = (np.asarray(m & GARBAGE, bool) for m in marks[:2])
     ea, eb = (np.asarray(m & EDGE, bool) for m in marks[:2])
@@ -147,14 +163,16 @@ def of_dot(a: Array, b: Array, marks: Sequence[Array]) -> tuple[Array, Array]:
     real, there = np.asarray(a != 0, np.float32), np.asarray(b != 0, np.float32)
     past = ea.all(axis=0) | eb.all(axis=1)  # places along k that no tensor has
     added = (real * past) @ there > 0
-    found = np.where(garbage, GARBAGE, 0) | np.where(outside, EDGE, 0) | (marks[2] & EDGE)
+    found = (
+        np.where(garbage, GARBAGE, 0) | np.where(outside, EDGE, 0) | (marks[2] & EDGE) | _sums(op)
+    )
     return np.asarray(found, np.uint8), added & ~outside & ~garbage
 
 
 def of_scan(op: Operation, mark: Array) -> Array:
     """The marks of a running fold."""
     garbage = np.logical_or.accumulate((mark & GARBAGE) > 0, axis=op.attributes["axis"])
-    return np.asarray((mark & EDGE) | np.where(garbage, GARBAGE, 0), np.uint8)
+    return np.asarray((mark & EDGE) | np.where(garbage, GARBAGE, 0) | _sums(op), np.uint8)
 
 
 def shaped(op: Operation, mark: Array) -> Array:

@@ -17,6 +17,7 @@ from tessera.checks.findings import Finding, Verdict, finding
 from tessera.checks.marks import (
     EDGE,
     GARBAGE,
+    SUM,
     WRAPPED,
     may_wrap,
     none,
@@ -28,8 +29,8 @@ from tessera.checks.marks import (
     shaped,
 )
 from tessera.core.errors import VerifyError
-from tessera.ir.tile.interp import Instance
-from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile, walk
+from tessera.ir.tile.interp import Instance, NotDistinctError
+from tessera.ir.tile.ir import NOWHERE, Block, Kernel, Memory, Operation, Tile, walk
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TOOL = "run"
@@ -105,6 +106,10 @@ class _Watched:
                 try:
                     made.block(self.kernel.body, ())
                     made.finish()
+                except NotDistinctError as e:
+                    self.say(
+                        "races", made.current, e.message, instance, "add up with tile.accumulate"
+                    )
                 except VerifyError as e:
                     self.say(
                         "bounds", made.current, e.message, instance, "mask it, or clamp the index"
@@ -244,7 +249,13 @@ class _Marked(Instance):
             return
         if not op.results:
             return
-        self.marks[op.results[0]], counted = self._made(op, marks, results[0])
+        made, counted = self._made(op, marks, results[0])
+        self.marks[op.results[0]] = made
+        if op.name == "cast" and (made & ~marks[0] & WRAPPED)[(made & SUM) > 0].any():
+            self.run.say(
+                "overflow", op, f"cast: a sum does not fit {op.results[0].dtype}", self.instance,
+                "keep it in a wider dtype",
+            )  # fmt: skip
         if counted.any():
             self.run.say(
                 "edges", op, f"{op.name} counts elements from past the edge of a tensor beside real ones",
@@ -262,7 +273,7 @@ class _Marked(Instance):
         if op.name == "fold":
             return of_fold(op, xs[0], marks[0], out)
         if op.name == "dot":
-            return of_dot(xs[0], xs[1], marks)
+            return of_dot(op, xs[0], xs[1], marks)
         if op.name == "scan":
             return of_scan(op, marks[0]), nowhere
         if op.name in ("reshape", "broadcast", "transpose"):
@@ -323,6 +334,7 @@ class _Marked(Instance):
         self._wrapped(op, marks[1:])
         if "picked" in op.attributes:
             touched, inside = self._picks(op, op.operands[0].shape)
+            self._past_scratch(op, m)
         else:
             _, touched, inside = self.part(op)
             mark = np.transpose(mark, np.argsort(op.attributes["axes"]))
@@ -343,6 +355,20 @@ class _Marked(Instance):
                 self.instance, "add up in a wider dtype",
             )  # fmt: skip
         self.run.wrote(op, touched, self.instance)
+
+    def _past_scratch(self, op: Operation, m: Memory) -> None:
+        """What is stored to scratch lies in it, but for what a mask sends far away."""
+        sizes = self.memories[m].shape
+        at = (self.number(op.attributes["at"][axis]) for axis in op.attributes["picked"])
+        tiles = (self.tiles[t] for t in op.operands[1:])
+        for axis, first, index in zip(op.attributes["picked"], at, tiles, strict=True):
+            past = (index + first >= sizes[axis]) & (index < NOWHERE)
+            if m.space != "global" and past.any():
+                self.run.say(
+                    "bounds", op, f"{op.name} at {(index + first)[past].min()} leaves {m}: it is dropped",
+                    self.instance, "make the scratch as long as what is stored, or store under a mask",
+                    "warning",
+                )  # fmt: skip
 
     def _in_scratch(self, op: Operation, m: Memory, inside: tuple[slice, ...]) -> None:
         """Boxes of scratch lie in it: what is outside has no meaning."""

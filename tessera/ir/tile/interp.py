@@ -49,6 +49,10 @@ def interpret(
             instance.finish()
 
 
+class NotDistinctError(VerifyError):
+    """Two elements of a tile are stored to one place that distinct=True promised to differ."""
+
+
 class Instance:
     """One program instance: the values of its variables, tiles and memories."""
 
@@ -203,7 +207,7 @@ class Instance:
                 [np.broadcast_to(i, value.shape)[inside] for i in index], data.shape
             )
             if len(np.unique(flat)) != flat.size:
-                raise VerifyError(
+                raise NotDistinctError(
                     f"scatter: two elements of a tile are written to one place of {op.memory}, and it says "
                     "that "
                     "they are distinct"

@@ -25,6 +25,8 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.rules import canonical, infer
 from tessera.ir.tile.traits import TRAITS, Traits
 
+NOWHERE = 1 << 40  # a place that no tensor has: masked elements of indexed accesses are sent there
+
 
 class Memory:
     """Where tiles are loaded from and stored to: a parameter, or scratch of a program instance."""

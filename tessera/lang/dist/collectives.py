@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, ShapeError, TraceError
 from tessera.core.mesh import mesh_of
 from tessera.core.ranks import engine
@@ -110,6 +111,7 @@ def barrier() -> None:
     _exchanged("barrier", np.zeros(0))
 
 
+@blames_arguments
 def axis_index(axis: str) -> Value:
     """Which element along an axis this is."""
     return collective.axis_index(axis)

@@ -80,6 +80,7 @@ def _check_names(names: Sequence[str], given: Any) -> None:
         )
 
 
+@blames_arguments
 def replicate(x: Any, mesh: Mesh) -> Any:
     """A tree of tensors, whole on every shard of a mesh."""
     return shard(x, ShardSpec(), mesh)

@@ -13,12 +13,10 @@ from typing import Any
 from tessera.core.dims import Size
 from tessera.core.dtype import i64
 from tessera.core.errors import ShapeError
-from tessera.ir.tile.ir import Tile
+from tessera.ir.tile.ir import NOWHERE, Tile
 from tessera.ir.tile.rules import broadcast, canonical
 from tessera.lang.kernel.values import Axes, AxisElements, KernelArray, KernelError, TileValue
 from tessera.lang.kernel.writer import KernelWriter, demand_fit
-
-_FAR = 1 << 40  # a place that no tensor has
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ class BoxAccess:
             return picks
         w, axis = self.w, next(iter(picks))
         mask = w.lead(mask, len(shape)) if mask.rank else mask
-        moved = w.b.apply("where", mask.tile, picks[axis], w.b.full(i64, (), _FAR))
+        moved = w.b.apply("where", mask.tile, picks[axis], w.b.full(i64, (), NOWHERE))
         return {**picks, axis: w.b.broadcast(moved, shape)}
 
     def _store_picked(
@@ -253,7 +251,7 @@ class BoxAccess:
         if axis < 0:
             raise KernelError(f"store: {array.name} has no axis, so a mask has no place")
         w, n = self.w, value.rank
-        far = w.b.full(i64, (), _FAR)
+        far = w.b.full(i64, (), NOWHERE)
         steps = w.b.full(i64, (), 0)
         if box.kept:
             ones = (*(1,) * (n - 1), box.extent[axis])

@@ -31,6 +31,8 @@ def reshaped(x: TileValue, shape: Sequence[int]) -> tuple[Axes, Pads]:
         elif any(_is_edge(x.axes[i]) for i in old):
             for i in new:
                 axes[i] = AxisElements(shape[i], 0, False, said)
+    for i, j in _ones(x.shape, shape):
+        axes[j], pads[j] = x.axes[i], x.pads[i]
     if dropped:
         axes = [AxisElements(n, 0, False, said) for n in shape]
     return tuple(axes), tuple(pads)
@@ -68,3 +70,25 @@ def _groups(old: Sequence[int], new: Sequence[int]) -> Groups:
             else:
                 b.append(right.pop(0))
         yield a, b
+
+
+def _ones(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
+    """Axes of size 1 that stay: as many lie before the same elements of both shapes."""
+    before, after = _between(old), _between(new)
+    pairs: list[tuple[int, int]] = []
+    for inner, mine in before.items():
+        theirs = after.get(inner, [])
+        if len(mine) == len(theirs):
+            pairs += zip(mine, theirs, strict=True)
+    return pairs
+
+
+def _between(shape: Sequence[int]) -> dict[int, list[int]]:
+    """Axes of size 1 by how many elements the axes behind them have."""
+    found: dict[int, list[int]] = {}
+    inner = math.prod(shape)
+    for i, n in enumerate(shape):
+        inner = inner // n if n else 0
+        if n == 1:
+            found.setdefault(inner, []).append(i)
+    return found

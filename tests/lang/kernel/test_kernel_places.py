@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -569,3 +570,27 @@ def test_data_move_the_elements_of_an_axis_of_one():
     loads = [s for s in spans_from_data.lower(x, ids).triton.splitlines() if "tl.load(x" in s]
     assert len(loads) == 1
     assert "* 0" not in loads[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_block_of_one_row_keeps_its_place_in_a_reshape(rows):
+    """As blocks of several rows do; a random kernel found that the sums of single rows had no place."""
+
+    @kernel.schedule(block(rows))
+    def sums(x: KTile["M", 16]):
+        t = tile.load(x)
+        parts = tile.reshape(t, (rows, 8, 2))
+        total = tile.sum(parts, axis=(1, 2))
+        return total, tile.per_block(total), tile.reshape(tile.max(parts, axis=2), (rows, 4, 2))
+
+    x = np.arange(128, dtype=np.float32).reshape(8, 16) % 11
+    want = x.sum(1)
+    beside = np.zeros((8 // rows, 8), np.float32)
+    for i in range(8):
+        beside[i // rows, i] = want[i]
+    for step in (None, False, True):
+        with ts.interpret(step=step) if step is not None else nullcontext():
+            total, apart, tops = sums(x)
+        np.testing.assert_allclose(total.numpy(), want, rtol=1e-5)
+        np.testing.assert_allclose(apart.numpy(), beside, rtol=1e-5)
+        np.testing.assert_array_equal(tops.numpy(), x.reshape(8, 8, 2).max(2).reshape(8, 4, 2))
