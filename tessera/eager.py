@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from tessera.compile import compile_graph, compile_task
+from tessera.compile.eager_loop import loop_kernel
 from tessera.compile.executable import Executable
 from tessera.compile.fallback import BY_REFERENCES, PlainExecutable, Task
 from tessera.core.constraints import Scope, scope, solve
@@ -84,7 +85,9 @@ def kernel_of(
     """The function that runs an op on arrays of these static types."""
     compiles = target_in_force() != "numpy"
     if regions and compiles:
-        return kernel(op, types, outs, params, regions, env)
+        if env:
+            return kernel(op, types, outs, params, regions, env)
+        return loop_kernel(op, types, outs, params, regions, lambda: bool(OPS.observers))
     if settled(op, types, outs) or all(0 in t.shape for t in outs):
         return _within_memory(op, types, outs, kernel(op, types, outs, params, regions, env))
     if compiles and REGISTRY.get(op.name) is op:  # others are made by a transform as it goes

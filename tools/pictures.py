@@ -23,6 +23,7 @@ from tessera.ir.tile.ir import Block, Operation
 from tessera.train.history import History
 from tools.drawing import BLUE, GREEN, GREY, ORANGE, PINK, YELLOW, Drawing
 from tools.pictures_of_programs import grid, schedules
+from tools.pictures_of_state import kernels, ring, sizes
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
 # The four levels of one program ------------------------------------------------------------------
@@ -322,6 +323,9 @@ PICTURES: dict[str, Callable[[], Drawing]] = {
     "curves": curves,
     "grid": grid,
     "schedules": schedules,
+    "ring": ring,
+    "kernels": kernels,
+    "sizes": sizes,
 }
 
 

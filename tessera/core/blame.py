@@ -9,18 +9,22 @@ import difflib
 import functools
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from tessera.core.counterparts import ADVICE, CALLS, KEYWORDS
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.source import is_ours, ran_users_code
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
 
 # What Python and NumPy raise when an argument is of a wrong kind.
-MISFITS = (TypeError, ValueError, AttributeError, OverflowError)
+MISFITS = (
+    TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, ZeroDivisionError,
+)  # fmt: skip
 
 
 def brief(x: Any, letters: int = 60) -> str:
@@ -42,9 +46,7 @@ def misfit(
     for n, x in bound.arguments.items():
         wanted = _wanted(signature.parameters[n], x)
         if wanted:
-            return OperandError(
-                f"{name}: {n} is {type(x).__name__} {brief(x, 40)}, expected {wanted}"
-            )
+            return OperandError(f"{name}: {n} is {_word(x, 40)}, expected {wanted}")
     return None
 
 
@@ -134,7 +136,10 @@ def _wanted(p: inspect.Parameter, x: Any) -> str:
     if x is None and ("None" in kind or p.default is None):
         return ""
     if kind.startswith(("float", "Rate")):
-        return "" if hasattr(x, "__float__") or callable(x) else "a number"
+        if getattr(x, "ndim", 0):
+            return "a number"
+        rate = kind.startswith("Rate") or "Schedule" in kind
+        return "" if hasattr(x, "__float__") or (rate and is_function(x)) else "a number"
     if kind in ("int", "int | None"):
         return "" if hasattr(x, "__index__") else "an integer"
     if kind == "bool":
@@ -142,7 +147,7 @@ def _wanted(p: inspect.Parameter, x: Any) -> str:
     if kind in ("str", "str | None"):
         return "" if isinstance(x, str) else "a string"
     if kind.startswith(("Callable", "Function")):
-        return "" if callable(x) else "a function"
+        return "" if is_function(x) else "a function"
     if kind.startswith(("Sequence", "Iterable")):
         return "" if hasattr(x, "__iter__") or "int" in kind else "a sequence"
     if kind.startswith("AxisLike"):
@@ -173,9 +178,36 @@ def _is(kind: str, x: Any) -> bool:
 def blamed(
     name: str, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], e: Exception
 ) -> Exception:
-    """The error to raise for an exception of a call: one that names the argument, or what was raised."""
+    """The error to raise for an exception of a call: one that names the argument or, where each one may do,
+    all of them with what was raised.  Exceptions of the user's own code stay as they are.
+    """
     error = misfit(name, f, args, kwargs)
-    return e if error is None else located(error).with_traceback(None)
+    if error is not None:
+        return located(error).with_traceback(None)
+    if isinstance(e, TesseraError) or ran_users_code(e) or is_ours(sys._getframe(2).f_code):
+        return e  # what we called ourselves: the call of the user's that led there is told
+    own = args[1:] if next(iter(inspect.signature(f).parameters), "") == "self" else args
+    bare = located(OperandError(f"{name}: cannot take {_given(own, kwargs)}: {_raised(e)}"))
+    bare.__cause__ = e
+    return bare
+
+
+def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The arguments of a call in few words."""
+    words = [_word(x) for x in args] + [f"{n}={_word(x)}" for n, x in kwargs.items()]
+    return ", ".join(words) or "no arguments"
+
+
+def _word(x: Any, letters: int = 30) -> str:
+    kind = getattr(x, "type", None)
+    if kind is not None and hasattr(x, "shape"):
+        return str(kind)
+    return f"{type(x).__name__} {brief(x, letters)}"
+
+
+def _raised(e: Exception) -> str:
+    text = " ".join(str(e).split())[:200]
+    return f"there is no {text}" if isinstance(e, KeyError) else text or type(e).__name__
 
 
 def applied(
@@ -216,9 +248,14 @@ def function_wanted(name: str, f: Any) -> TesseraError:
     )
 
 
+def is_function(f: Any) -> bool:
+    """Whether f can be called; objects whose call only says what to write cannot."""
+    return callable(f) and not getattr(type(f).__call__, "refuses", False)
+
+
 def demand_function(name: str, f: Any) -> None:
     """Refuse what is no function."""
-    if not callable(f):
+    if not is_function(f):
         raise function_wanted(name, f)
 
 

@@ -48,7 +48,7 @@ class SizeFunction(NamedTuple):
     def __str__(self) -> str:
         if self.function in ("max", "min"):
             return f"{self.function}({self.left}, {self.right})"
-        return f"({self.left}) {self.function} ({self.right})"
+        return f"{_factor(self.left)} {self.function} {_factor(self.right)}"
 
 
 Atom = Symbol | SizeFunction
@@ -248,7 +248,7 @@ class Dim:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _written(self.terms)
+            self._text = _sum(self.terms, _text)
         return self._text
 
     __repr__ = __str__
@@ -304,17 +304,32 @@ def power(a: Size, k: int) -> Size:
     return math.prod([a] * k, start=1)
 
 
-def _written(terms: Terms) -> str:
+def _sum(terms: Terms, factor: Callable[[Atom, bool], str]) -> str:
+    """A polynomial in text; `factor` writes an atom, alone in its term or not."""
     text = ""
     for m, c in terms:
-        factors = [f"{_text(a)}" if p == 1 else f"{_text(a)}**{p}" for a, p in m]
+        alone = c == 1 and len(m) == 1 and m[0][1] == 1
+        factors = [factor(a, alone) + (f"**{p}" if p != 1 else "") for a, p in m]
         body = "*".join(([str(abs(c))] if abs(c) != 1 or not m else []) + factors)
         text += f"{' - ' if text else '-'}{body}" if c < 0 else f"{' + ' if text else ''}{body}"
     return text
 
 
-def _text(a: Atom) -> str:
-    return f"({a})" if isinstance(a, SizeFunction) and a.function in ("//", "%") else str(a)
+def _binds_loosely(a: Atom) -> bool:
+    return isinstance(a, SizeFunction) and a.function in ("//", "%")
+
+
+def _text(a: Atom, alone: bool) -> str:
+    return f"({a})" if _binds_loosely(a) and not alone else str(a)
+
+
+def _factor(x: Size) -> str:
+    """A size as an operand of // or %."""
+    if isinstance(x, Dim):
+        monomial, count = x.terms[0]
+        one = len(x.terms) == count == len(monomial) == 1 and monomial[0][1] == 1
+        return _text(monomial[0][0], False) if one else f"({x})"
+    return str(x) if x >= 0 else f"({x})"
 
 
 @_remember
@@ -341,7 +356,24 @@ def _make(terms: Mapping[Monomial, int]) -> Size:
 @_remember
 def _rank(m: Monomial) -> tuple[int, list[tuple[str, int]]]:
     """Where a monomial stands: high degrees first, then by text."""
-    return -sum(p for _, p in m), [(str(a), p) for a, p in m]
+    return -sum(p for _, p in m), [(_in_order(a), p) for a, p in m]
+
+
+@_remember
+def _in_order(x: Atom | Size) -> str:
+    """The text by which terms are sorted: every operand of // and % stands in brackets, before any name."""
+    if isinstance(x, SizeFunction):
+        a, b = _in_order(x.left), _in_order(x.right)
+        return (
+            f"{x.function}({a}, {b})"
+            if x.function in ("max", "min")
+            else f"({a}) {x.function} ({b})"
+        )
+    return _sum(x.terms, _factor_in_order) if isinstance(x, Dim) else str(x)
+
+
+def _factor_in_order(a: Atom, alone: bool) -> str:
+    return f"({_in_order(a)})" if _binds_loosely(a) else _in_order(a)
 
 
 @_remember
@@ -379,7 +411,7 @@ def _times(m: Monomial, n: Monomial) -> Monomial:
     powers: dict[Atom, int] = dict(m)
     for a, p in n:
         powers[a] = powers.get(a, 0) + p
-    return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
+    return tuple(sorted(powers.items(), key=lambda t: _in_order(t[0])))
 
 
 @_remember

@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from tessera.core.blame import blames_arguments
 from tessera.core.call_guard import SETTINGS
 from tessera.core.errors import FlagError
 
@@ -180,6 +181,7 @@ def carried(f: Callable[_P, _R]) -> Callable[_P, _R]:
     return run
 
 
+@blames_arguments
 def numerics(mode: str) -> AbstractContextManager[Flags]:
     """Compute under `deterministic`, `strict` or `fast` numerics while the block or function runs."""
     return override(numerics=mode)
@@ -188,6 +190,7 @@ def numerics(mode: str) -> AbstractContextManager[Flags]:
 _BLOCK: ContextVar[object | None] = ContextVar("block", default=None)  # of ts.checked()
 
 
+@blames_arguments
 @contextmanager
 def checked(on: bool = True) -> Iterator[Flags]:
     """Raise on every bad index, label, bound or number while the block or function runs, also in compiled

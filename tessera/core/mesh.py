@@ -19,10 +19,22 @@ import numpy as np
 from tessera.core.blame import blames_arguments
 from tessera.core.device import Device
 from tessera.core.errors import DeviceError, OperandError, ShapeError, TesseraError, located
+from tessera.core.public import public
 
 Range = tuple[int, int]  # first coordinate, and the one after the last
 
 
+_INSTEAD = {
+    "axis_names": "mesh.axes",
+    "names": "mesh.axes",
+    "mesh_dim_names": "mesh.axes",
+    "ndim": "len(mesh.axes)",
+    "get_local_rank": "mesh.coordinates(dist.rank())",
+    "__getitem__": "mesh.size(axis) for how many shards lie along an axis, mesh.axis(name) for its mesh",
+}
+
+
+@public("a mesh", _INSTEAD)
 @dataclass(frozen=True)
 class Mesh:
     """Logical shards arranged along named axes."""
@@ -122,6 +134,7 @@ def _check_mesh(names: tuple[str, ...], ranks: tuple[int, ...], sizes: tuple[int
         )
 
 
+@blames_arguments
 def balanced(count: int, axes: int) -> tuple[int, ...]:
     """The factors of count, one for each axis and as equal as can be, largest first."""
     if axes == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessera.core.blame import constructor_blames_arguments
 from tessera.core.errors import OperandError, located
 from tessera.core.layout import Layout, check_layout
 from tessera.core.mesh import Mesh
@@ -14,6 +15,7 @@ Label = str | int
 Names = str | tuple[str, ...] | None
 
 
+@constructor_blames_arguments
 @dataclass(frozen=True)
 class ShardSpec:
     """Which axes of a tensor are cut, and along which mesh axes.

@@ -7,6 +7,7 @@ import functools
 import importlib
 import linecache
 import os
+import re
 import sys
 import threading
 import warnings
@@ -120,16 +121,44 @@ def pass_over(folder: str) -> None:
     _folders = tuple(dict.fromkeys((*_folders, folder + os.sep)))
 
 
-def _ours(code: CodeType) -> bool:
+def is_ours(code: CodeType) -> bool:
+    """Whether code is ours, or runs for us."""
     file = code.co_filename
     generated = file == "<string>" and code.co_name == "__init__"  # of a dataclass
     return file.startswith(_folders) or file in _BETWEEN or generated
 
 
+_LIBRARIES = re.compile(r"[/\\](dist|site)-packages[/\\](\w+)")
+# Libraries that we call with what we were given.
+_CALLED = frozenset(("jax", "jaxlib", "ml_dtypes", "numpy", "onnx", "scipy", "torch"))
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+
+
+def _users(code: CodeType) -> bool:
+    """Whether code is of the user's program: none of ours, of Python, or of a library that we call."""
+    if is_ours(code):
+        return False
+    file = code.co_filename
+    library = _LIBRARIES.search(file)
+    if library is not None:
+        return library[2] not in _CALLED
+    return not file.startswith((_PYTHON, "<frozen", "<__array_function__"))
+
+
+def ran_users_code(e: BaseException) -> bool:
+    """Whether an exception passed through code of the user's on its way from where it was raised to here."""
+    tb = e.__traceback__
+    while tb is not None:
+        if _users(tb.tb_frame.f_code):
+            return True
+        tb = tb.tb_next
+    return False
+
+
 def caller() -> Location | None:
     """The innermost line on the stack that is not Tessera's own."""
     frame = sys._getframe(1)
-    while _ours(frame.f_code):
+    while is_ours(frame.f_code):
         back = frame.f_back
         if back is None:
             return None
@@ -151,7 +180,7 @@ def callers(last: FrameType | None = None) -> tuple[tuple[CodeType, int], ...]:
     out = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not _ours(frame.f_code) and not frame.f_code.co_filename.startswith("<frozen"):
+        if not is_ours(frame.f_code) and not frame.f_code.co_filename.startswith("<frozen"):
             out.append((frame.f_code, frame.f_lineno))
         if frame is last:
             break

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tessera.core.counterparts import lacking
+from tessera.core.modules import answer
 from tessera.data.augment import (
     affine,
     brightness,
@@ -34,3 +35,6 @@ if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
 
     def __getattr__(name: str) -> object:
         raise lacking("data", name, __all__)
+
+
+answer(__name__, "data")

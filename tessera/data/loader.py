@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, wanting
+from tessera.core.blame import wanting
 from tessera.core.errors import OperandError
 from tessera.core.flags import with_threads
+from tessera.core.public import public
 from tessera.core.spans import span
 from tessera.data.order import Order
 from tessera.data.source import Source, source_of
 from tessera.ir.graph.ir import Value, concrete
+from tessera.lang.device import as_device
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _KINDS = ("threads", "processes")
@@ -39,6 +41,21 @@ def _rows(indices: Array) -> Any:
     return _source.rows(indices)
 
 
+_INSTEAD = {
+    "__next__": "batches = iter(loader), then next(batches)",
+    "__getitem__": "loader.batch(step), and loader.indices(step) for which samples it has",
+    "__call__": "for batch in loader: ...",
+    "dataset": "loader.indices(step): a loader gives batches, and has their samples' numbers",
+    "sampler": "loader.order",
+    "batch_sampler": "loader.indices(step)",
+    "set_epoch": "loader.epoch(number)",
+    "num_workers": "Loader(..., workers=2)",
+    "shuffle": "Loader(..., key=ts.key(0))",
+    "map": "Loader(..., transform=f)",
+}
+
+
+@public("a loader", _INSTEAD)
 class Loader:
     """Batches of `batch` samples of arrays or of anything with a length and items.
 
@@ -70,11 +87,12 @@ class Loader:
     ):
         self._source = source_of(data, collate)
         self.count, self.batch_size = self._source.count, batch
+        self.epochs = epochs
         self._check(kind, workers, prefetch, rank, ranks, drop_last)
         self.order = Order(self.count, key)
-        self._transform, self._device = transform, device
+        self._transform, self._device = transform, None if device is None else as_device(device)
         self._workers, self._kind, self._prefetch = workers, kind, max(prefetch, workers)
-        self._drop_last, self._rank, self._ranks, self.epochs = drop_last, rank, ranks, epochs
+        self._drop_last, self._rank, self._ranks = drop_last, rank, ranks
         self._pools: list[Executor] = []
         self._begun = 0  # epochs that were iterated over
 
@@ -87,6 +105,7 @@ class Loader:
             ("workers", workers, 0),
             ("prefetch", prefetch, 1),
             ("batch", self.batch_size, 1),
+            ("epochs", 1 if self.epochs is None else self.epochs, 1),
         ):
             if x < least:
                 raise OperandError(f"Loader: {name} is {x}, expected at least {least}")
@@ -122,10 +141,13 @@ class Loader:
 
     def epoch(self, number: int) -> Iterator[Any]:
         """The batches of one epoch."""
+        if number < 0:
+            raise OperandError(f"Loader.epoch: number is {number}, expected at least 0")
         return self.steps(number * len(self), (number + 1) * len(self))
 
     def indices(self, step: int) -> Array:
         """Which samples batch number `step` holds, of this rank's share."""
+        self._demand("indices", step)
         return self.order.at(*self._positions(step))
 
     def _positions(self, step: int) -> tuple[int, Array]:
@@ -134,11 +156,15 @@ class Loader:
         start = i * self.batch_size + self._rank * share
         return epoch, np.arange(start, min(start + share, self.count))
 
-    @blames_arguments
+    def _demand(self, method: str, step: int) -> None:
+        if not hasattr(step, "__index__") or step < 0:
+            raise OperandError(
+                f"Loader.{method}: step is {step!r:.40}, expected an integer from 0 on"
+            )
+
     def batch(self, step: int) -> Any:
         """Batch number `step`, made now."""
-        if step < 0:
-            raise OperandError(f"Loader.batch: step is {step}, expected at least 0")
+        self._demand("batch", step)
         return self._finished(step, self._source.rows(self.indices(step)))
 
     def _finished(self, step: int, rows: Any) -> Any:
@@ -155,6 +181,11 @@ class Loader:
 
     def steps(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The batches from one step on, made ahead."""
+        for name, x in (("start", start), ("stop", stop)):
+            if x is not None and (x < 0 or not hasattr(x, "__index__")):
+                raise OperandError(
+                    f"Loader.steps: {name} is {x!r:.40}, expected an integer from 0 on"
+                )
         if stop is None and self.epochs is not None:
             stop = self.epochs * len(self)
         if not self._workers:

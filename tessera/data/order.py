@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import constructor_blames_arguments, methods_blame_arguments
+from tessera.core.blame import brief, constructor_blames_arguments, methods_blame_arguments
 from tessera.core.errors import OperandError
 from tessera.core.philox import philox, random_words
+from tessera.core.public import public
 from tessera.ir.graph.ir import Value, host_data
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -30,13 +31,18 @@ def words_of(key: Any) -> tuple[int, int]:
     data = host_data(key) if isinstance(key, Value) and key.storage is not None else np.asarray(key)
     if data.shape != (2,) or data.dtype != np.uint32:
         raise OperandError(
-            f"data: the key is {type(key).__name__} {key!r:.40}, expected u32[2]; make one with ts.key(seed)"
+            f"data: the key is {type(key).__name__} {brief(key, 40)}, expected u32[2]; make one with "
+            "ts.key(seed)"
         )
     return int(data[0]), int(data[1])
 
 
 @methods_blame_arguments
 @constructor_blames_arguments
+@public(
+    "an order",
+    {"__iter__": "order.at(epoch, range(count))", "__getitem__": "order.at(epoch, positions)"},
+)
 class Order:
     """Permutations of 0 to count - 1, one for each epoch; without a key, the order as it is."""
 

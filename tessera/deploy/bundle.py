@@ -14,6 +14,7 @@ from tessera.compile.artifact import encode
 from tessera.core.blame import blames_arguments
 from tessera.core.dtype import DType
 from tessera.core.errors import OperandError
+from tessera.core.modules import answer
 from tessera.deploy import container, ed25519
 from tessera.deploy import modules as modules_of
 from tessera.deploy.device_code import device_sections
@@ -222,3 +223,6 @@ def _keeper(held: WeightWriter, entry: str) -> Callable[[Any, DType], int]:
         return held.offset(held.keep(x, dtype, f"{entry}.constant"))
 
     return keep
+
+
+answer(__name__, "bundle")

@@ -20,6 +20,7 @@ from tessera.core.blame import blames_arguments
 from tessera.core.constraints import solve
 from tessera.core.device import CPU, Device
 from tessera.core.errors import DTypeError, FileError, OperandError, ShapeError, TesseraError
+from tessera.core.public import public
 from tessera.core.types import TensorType
 from tessera.deploy import weights
 from tessera.deploy.calls import Taken, tensors_of
@@ -62,6 +63,10 @@ def load(
     return Bundle(c, None if device is None else as_device(device))
 
 
+@public(
+    "a bundle",
+    {"__getitem__": "bundle.entry(name)", "forward": "bundle(*args)", "keys": "bundle.entries"},
+)
 class Bundle:
     """An open bundle: entry points by name."""
 

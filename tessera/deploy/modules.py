@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.core import constraints
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import Guard, lone_symbol
 from tessera.core.dims import Size, substitute, symbols
 from tessera.core.dtype import f32
@@ -65,6 +66,7 @@ class ImportedEntry:
         return f"ImportedEntry({self.name!r}, {', '.join(map(str, self.results))})"
 
 
+@blames_arguments
 def imported(name: str, *results: Any) -> ImportedEntry:
     """An entry point "module.entry" of a bundle that is not here, by the types of its results."""
     if not _NAME.fullmatch(str(name)):

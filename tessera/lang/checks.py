@@ -14,6 +14,7 @@ from tessera.checks.findings import Report, Verdict
 from tessera.checks.kernel import TOOLS, check_kernel
 from tessera.checks.roofline import MACHINES, RooflineMachine
 from tessera.checks.specialise import specialise
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import solve
 from tessera.core.dims import Size, parse_dim, substitute, symbols
 from tessera.core.errors import OperandError, TesseraError, located
@@ -24,6 +25,7 @@ from tessera.lang.kernel.launch import owned
 from tessera.lang.kernel.translate import known_sizes
 
 
+@blames_arguments
 def check(
     kernel: Any,
     *args: Any,

@@ -9,7 +9,7 @@ from functools import update_wrapper
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import demand_function
+from tessera.core.blame import constructor_blames_arguments, demand_function
 from tessera.core.errors import DTypeError, OperandError, RuleError, ShapeError, TreeError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, current_builder
@@ -115,6 +115,7 @@ def _checked(
     return values
 
 
+@constructor_blames_arguments
 class custom_jvp(_Custom):  # noqa: N801
     """Decorator: a function whose derivative is given by @f.defjvp, for both modes.
 
@@ -145,6 +146,7 @@ class custom_jvp(_Custom):  # noqa: N801
         return ForwardRule(self._name, len(c.tensors), push)
 
 
+@constructor_blames_arguments
 class custom_vjp(_Custom):  # noqa: N801
     """Decorator: a function whose derivative in reverse mode is given by f.defvjp(fwd, bwd).
 

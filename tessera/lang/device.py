@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
+from tessera.core.blame import blames_arguments, constructor_blames_arguments
 from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, GPUS, Device
 from tessera.core.dtype import as_dtype
@@ -34,6 +35,7 @@ _DEVICE: ContextVar[Device] = ContextVar("tessera device", default=CPU)
 _OUTER: ContextVar[tuple[Device, ...]] = ContextVar("tessera outer devices", default=())
 
 
+@blames_arguments
 def devices() -> list[Device]:
     """Every device that tensors can live on."""
     return [*(Device("cpu", i) for i in range(flags().cpu_devices)), *_gpus()]
@@ -104,6 +106,7 @@ def current_device() -> Device:
     return _DEVICE.get()
 
 
+@constructor_blames_arguments
 class device(ContextDecorator):  # noqa: N801
     """Make new tensors on this device while the block runs; in the annotation of a state: it lies there."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, located
 from tessera.core.processor import near_bytes
 from tessera.core.source import warn_caller
@@ -24,6 +25,7 @@ _OVERLAPS = ("compute", "none")
 _LINE, _PAGE = 64, 4096  # bytes that come into a cache, and into memory, at once
 
 
+@blames_arguments
 @contextmanager
 def prefetch(obj: Any, into: str = "smem", overlap: str = "compute") -> Iterator[Any]:
     """Have the tensors of a tree near while the block runs; `as` gives the tree that the block should use.

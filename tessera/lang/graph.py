@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tessera.core.blame import blames_arguments, constructor_blames_arguments
 from tessera.lang.jit import Jitted
 
 
+@constructor_blames_arguments
 class GraphModule(Jitted):
     """A function that is one named graph: compiled on its own, a call node inside others."""
 
@@ -21,6 +23,7 @@ class GraphModule(Jitted):
         return self._name
 
 
+@blames_arguments
 def module(name: str) -> Callable[[Callable[..., Any]], GraphModule]:
     """Decorator: capture a function as a named operator graph."""
     return lambda f: GraphModule(name, f)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from inspect import getattr_static
 from typing import Any
 
 from tessera.core.counterparts import METHODS, NAMES, wanted
@@ -80,7 +81,7 @@ class Habits:
         return [
             n
             for n in object.__dir__(self)
-            if is_shown(n) and not isinstance(vars(Habits).get(n), _Absent)
+            if is_shown(n) and not isinstance(getattr_static(type(self), n, None), _Absent)
         ]
 
 
@@ -113,7 +114,7 @@ for _name, _way in _OF_FUNCTIONS.items():
 
 
 _INNER = frozenset(
-    ("builder", "index", "node", "shown_layout", "storage", "weak")
+    ("builder", "index", "node", "shown_layout", "storage", "type", "weak")
 )  # of a tensor, for the compiler
 
 

@@ -34,16 +34,49 @@ NAMES = {
 # own.
 _SAME = """sum:2 mean:2 max:2 min:2 amax:2 amin:2 prod:2 all:2 any:2 argmax:2 argmin:2 std:2 var:2 cumsum:2
 cumprod:2 concatenate:2 stack:2 where:3 reshape:2 transpose:2 swapaxes:3 moveaxis:3 expand_dims:2 squeeze:2
-broadcast_to:2 tile:2 flip:2 roll:3 clip:3 tensordot:3 outer:2 trace:2 diagonal:4 sort:2 argsort:2
+broadcast_to:2 tile:2 flip:2 roll:3 clip:3 tensordot:3 outer:2 trace:4 diagonal:4 sort:2 argsort:2
 searchsorted:3 take:3 take_along_axis:3 tril:2 triu:2 zeros_like:1 ones_like:1 full_like:2 kron:2 cross:2
-ravel:1 round:1 real:1 imag:1 einsum:99 isin:2 repeat:3 matrix_transpose:1 vecdot:2 unique_values:1"""
+ravel:1 round:2 around:2 real:1 imag:1 einsum:99 isin:2 repeat:3 matrix_transpose:1 vecdot:2
+unique_values:1"""
 _COUNTS = {n: int(k) for n, k in (entry.split(":") for entry in _SAME.split())}
 # Arguments that both have under the same name.
-_NAMED = frozenset(("axis", "keepdims", "axes", "side", "shape", "shift"))
+_NAMED = frozenset(
+    ("axis", "keepdims", "axes", "side", "shape", "shift", "decimals", "offset", "axis1", "axis2")
+)
 
 OPS: Provided[Mapping[str, Any]] = Provided(
     "functions of op", "every public function of op, by name"
 )
+
+
+def _diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    return OPS.get()["diagonal"](x, offset, axis1, axis2)
+
+
+def _trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    return OPS.get()["sum"](_diagonal(x, offset, axis1, axis2), -1)
+
+
+def _outer(a: Any, b: Any) -> Any:
+    ops = OPS.get()
+    return ops["outer"](ops["ravel"](a), ops["ravel"](b))
+
+
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    ops = OPS.get()
+    return ops["where"](ops["ne"](condition, 0), x, y)
+
+
+def _imag(x: Any) -> Any:
+    ops = OPS.get()
+    return ops["imag"](x) if np.dtype(x.dtype.np).kind == "c" else ops["zeros_like"](x)
+
+
+# What means something else in op, as in the array API: NumPy takes diagonals of the first two axes, flattens
+# what `outer` gets, takes numbers for conditions, and has imaginary parts of real numbers.
+_AS_NUMPY: dict[str, Callable[..., Any]] = {
+    "diagonal": _diagonal, "trace": _trace, "outer": _outer, "where": _where, "imag": _imag,
+}  # fmt: skip
 
 
 def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -67,7 +100,7 @@ def function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name, given = f.__name__, _given(kwargs)
     count = _COUNTS.get(name) if getattr(f, "__module__", "numpy") == "numpy" else None
     if count is not None and len(args) <= count and _NAMED.issuperset(given):
-        ours = OPS.get().get(NAMES.get(name, name))
+        ours = _AS_NUMPY.get(name) or OPS.get().get(NAMES.get(name, name))
         if ours is not None and _takes(ours, given) and not (name == "where" and len(args) == 1):
             return ours(*args, **given)
     return _on_data(f, args, kwargs)

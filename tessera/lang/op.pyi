@@ -159,7 +159,7 @@ def argwhere(x: ArrayLike, size: Any = ..., fill: int = ...) -> Tensor:
 def arnoldi(a: Any, v: Any, steps: int) -> Arnoldi:
     """Steps of Arnoldi from v for any square A: basis, Hessenberg matrix, length of the rest."""
 
-def around(x: ArrayLike) -> Tensor:
+def around(x: ArrayLike, decimals: int = ...) -> Tensor:
     """Nearest whole number, ties to even."""
 
 def array_equal(x: ArrayLike, y: ArrayLike, equal_nan: bool = ...) -> Tensor:
@@ -2196,7 +2196,7 @@ def rgamma(x: ArrayLike) -> Tensor:
 def right_shift(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bits moved down, keeping the sign."""
 
-def rint(x: ArrayLike) -> Tensor:
+def rint(x: ArrayLike, decimals: int = ...) -> Tensor:
     """Nearest whole number, ties to even."""
 
 def rmsnorm(x: ArrayLike, gain: ArrayLike = ..., axis: AxisLike = ..., eps: float = ...) -> Tensor:
@@ -2222,7 +2222,7 @@ def rope(x: ArrayLike, positions: ArrayLike = ..., base: float = ...) -> Tensor:
 def rot90(x: ArrayLike, k: int = ..., axes: Sequence[int] = ...) -> Tensor:
     """x turned by 90 degrees k times, from the first of two axes towards the second."""
 
-def round(x: ArrayLike) -> Tensor:
+def round(x: ArrayLike, decimals: int = ...) -> Tensor:
     """Nearest whole number, ties to even."""
 
 def rsqrt(x: ArrayLike) -> Tensor:

@@ -28,6 +28,7 @@ class Budget:
     bytes: int
 
 
+@blames_arguments
 def budget(nbytes: int) -> Budget:
     """A policy of checkpoint: keep at most so many bytes, chosen so that least is computed again."""
     if isinstance(nbytes, bool) or not hasattr(nbytes, "__index__") or int(nbytes) < 0:
@@ -61,6 +62,7 @@ def offload(policy: str | Sequence[str] = "dots") -> Offload:
     return Offload(names)
 
 
+@blames_arguments
 def checkpoint(
     f: Callable[..., Any] | None = None,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.lang.shapes import trace
 from tessera.ops.key_uses import KeyUse, recording
 
@@ -26,6 +27,7 @@ class Seeds:
         return "\n".join(map(str, self.uses)) or "no key is used"
 
 
+@blames_arguments
 def seeds(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Seeds:
     """The keys that f draws from, for tensors or types as arguments: how each came to be, and the line."""
     record: list[KeyUse] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.constraints import Guard
 from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, TesseraError, located
@@ -64,6 +64,7 @@ class Shapes:
     __repr__ = __str__
 
 
+@blames_arguments
 def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     """The traced graph of f; arguments are what a jitted f takes, or annotations that stand for tensors."""
     try:
@@ -73,6 +74,7 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
     raise error
 
 
+@blames_arguments
 def shapes(f: Callable[..., Any], *types: Any, **kwargs: Any) -> Shapes:
     """How the shape of every value in f came to be, for tensors or annotations as arguments."""
     g = trace(f, *types, **kwargs)

@@ -32,6 +32,7 @@ from tessera.lang.tensor import Tensor
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
+@constructor_blames_arguments
 class Event:
     """A point in a stream, reached when all that the stream was told before it is done."""
 

@@ -27,6 +27,7 @@ from tessera.ir.graph.ir import Value, data_of, holding, host_data
 from tessera.ir.graph.known import known
 from tessera.lang import habits, numpy_protocol
 from tessera.lang.annotation import TensorSpec, spec_of
+from tessera.lang.array_methods import ArrayMethods
 from tessera.lang.at import At
 from tessera.lang.device import as_device, sent
 from tessera.lang.sharding import Shardable
@@ -119,7 +120,7 @@ _DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
 
 
 @methods_blame_arguments
-class Tensor(Value, Plotted, habits.Habits, Shardable):
+class Tensor(Value, Plotted, ArrayMethods, habits.Habits, Shardable):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 
     `Tensor["B", "S", 64, bf16 @ accum(f32)]` is an annotation: sizes, symbolic or not, and a dtype.

@@ -291,6 +291,7 @@ class Differentiable:
         return out
 
 
+@blames_arguments
 def autodiff(f: Callable[..., Any]) -> Differentiable:
     """Decorator: give a function its derivatives as methods."""
     return Differentiable(f)

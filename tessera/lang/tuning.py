@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tessera.tune  # noqa: F401  the package, before its name becomes the function below
 from tessera.compile.fallback import Task, first_that_works
+from tessera.core.blame import blames_arguments
 from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.errors import OperandError, TesseraError, located
@@ -58,6 +59,7 @@ def _searched(lowered: Lowered, *given: Any) -> Any:
         return _tune_programs(lowered.schedules, lowered.sizes, *given)
 
 
+@blames_arguments
 def tune(
     f: Callable[..., Any], *args: Any, budget_ms: float = _BUDGET, again: bool = False,
     report: Callable[[TuningProgress], None] | None = None, **kwargs: Any,

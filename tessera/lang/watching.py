@@ -225,6 +225,7 @@ def _opened(made: Watched) -> Iterator[Watched]:
         _OPEN.remove(made)
 
 
+@blames_arguments
 @contextmanager
 def watching(
     origins: bool = False, infinities: bool = False, show: bool = False

@@ -37,10 +37,17 @@ def _no_step(name: str, step: str) -> Callable[[Callable[P, R]], Callable[P, R]]
     return decorate
 
 
+def _refuse_negative(name: str, limit: Any) -> None:
+    """Refuse a limit below zero, which would turn gradients round."""
+    if isinstance(limit, int | float) and not limit >= 0:
+        raise located(OperandError(f"{name}: limit is {limit}, expected 0 or more"))
+
+
 @_no_step("clip_by_value", "clip_value")
 @wanting
 def clip_by_value(grads: Tree, limit: float) -> Tree:
     """Gradients with every element brought into [-limit, limit]."""
+    _refuse_negative("clip_by_value", limit)
     return tree.map(lambda g: op.clip(g, -limit, limit), grads)
 
 
@@ -62,5 +69,6 @@ def global_norm(grads: Tree) -> Any:
 @wanting
 def clip_by_global_norm(grads: Tree, limit: float) -> Tree:
     """Gradients scaled down so that their joint Euclidean norm is at most the limit."""
+    _refuse_negative("clip_by_global_norm", limit)
     factor = op.minimum(1.0, limit / (global_norm(grads) + 1e-6))
     return tree.map(lambda g: g * op.cast(factor, g.dtype), grads)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tessera.core.counterparts import lacking
+from tessera.core.modules import answer
 from tessera.learn.clipping import clip_by_global_norm, clip_by_value, global_norm
 from tessera.learn.combine import (
     accumulate,
@@ -107,3 +108,6 @@ if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
 
     def __getattr__(name: str) -> Any:
         raise lacking("optim", name, __all__)
+
+
+answer(__name__, "optim")

@@ -10,8 +10,9 @@ from inspect import signature
 from typing import Any, ClassVar, ParamSpec
 
 from tessera.core import tree
-from tessera.core.blame import blames_arguments, brief, wanting
+from tessera.core.blame import blames_arguments, brief, constructor_blames_arguments, wanting
 from tessera.core.errors import OperandError, located
+from tessera.core.public import public
 from tessera.core.source import during
 from tessera.lang import habits
 from tessera.lang.linear_state import successor
@@ -50,6 +51,14 @@ def in_range(make: Callable[P, Optimizer]) -> Callable[P, Optimizer]:
     return made
 
 
+_INSTEAD = {
+    "__call__": "params, state = opt.update(grads, state, params); opt = optim.adam(lr) takes no parameters",
+    "__setattr__": "another optimiser, or a schedule as lr: optim.adam(optim.cosine(1e-3, steps))",
+}
+
+
+@public("an optimiser", _INSTEAD)
+@constructor_blames_arguments
 @dataclass(frozen=True)
 class Optimizer:
     """init(params) -> state;  update(grads, state, params) -> (params, state)."""

@@ -19,6 +19,12 @@ def _demand_steps(name: str, steps: int) -> None:
         raise OperandError(f"{name}: steps is {steps}, expected 0 or more")
 
 
+def _demand_period(name: str, parameter: str, every: float) -> None:
+    """Refuse a period that the step cannot be divided by."""
+    if not every > 0:
+        raise OperandError(f"{name}: {parameter} is {every}, expected more than 0")
+
+
 @wanting
 def constant(value: float) -> Schedule:
     """The same rate at every step."""
@@ -35,18 +41,26 @@ def linear(start: float, stop: float, steps: int) -> Schedule:
 @wanting
 def exponential(start: float, factor: float, every: float = 1.0) -> Schedule:
     """A rate that is multiplied by a factor in the course of `every` steps, evenly."""
+    _demand_period("exponential", "every", every)
     return lambda step: start * op.pow(factor, step / every)
 
 
 @wanting
 def staircase(start: float, factor: float, every: int) -> Schedule:
     """A rate that is multiplied by a factor after each `every` steps."""
+    _demand_period("staircase", "every", every)
     return lambda step: start * op.pow(factor, op.floor(step / every))
 
 
 @wanting
 def milestones(start: float, factors: Mapping[int, float]) -> Schedule:
     """A rate that is multiplied by a factor at each of some steps: {1000: 0.1, 2000: 0.1}."""
+    for at, factor in factors.items():
+        if not (hasattr(at, "__index__") and hasattr(factor, "__float__")):
+            raise OperandError(
+                f"milestones: factors has {at!r:.20}: {factor!r:.20}, expected steps and factors, as in "
+                "{1000: 0.1, 2000: 0.1}"
+            )
 
     def rate(step: Any) -> Any:
         r = op.full_like(step, start)
@@ -84,6 +98,7 @@ def cosine(start: float, steps: int, floor: float = 0.0) -> Schedule:
 @wanting
 def cosine_restarts(start: float, steps: int, floor: float = 0.0) -> Schedule:
     """cosine that begins anew every `steps` steps (Loshchilov and Hutter 2017)."""
+    _demand_period("cosine_restarts", "steps", steps)
     fall = cosine(start, steps, floor)
     return lambda step: fall(op.remainder(step, float(steps)))
 
@@ -132,6 +147,7 @@ def one_cycle(
     """Up from peak / first along a cosine for a share of the steps, then down to peak / first / last (Smith
     2018).
     """
+    _demand_period("one_cycle", "steps", steps)
     low, top, end = peak / first, rise * steps - 1, steps - 1
 
     def rate(step: Any) -> Any:
@@ -154,6 +170,14 @@ def join(schedules: Sequence[Any], boundaries: Sequence[int]) -> Schedule:
             "boundaries, "
             "one less than schedules"
         )
+    if any(b < 0 for b in boundaries):
+        raise OperandError(f"join: boundaries are {list(boundaries)}, expected steps from 0 on")
+    for i, schedule in enumerate(schedules):
+        if not callable(schedule):
+            raise OperandError(
+                f"join: schedule {i} is {type(schedule).__name__} {schedule!r:.40}, expected a function of "
+                "the step; a constant rate is optim.constant(rate)"
+            )
 
     def rate(step: Any) -> Any:
         r = schedules[0](step)

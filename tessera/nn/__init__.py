@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.core.counterparts import lacking
 from tessera.core.errors import NoAttributeError, located
+from tessera.core.modules import answer
 from tessera.nn import init as init
 from tessera.nn.activation import CELU as CELU
 from tessera.nn.activation import ELU as ELU
@@ -113,3 +114,6 @@ if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
         if name in _OTHERS:
             raise located(NoAttributeError(f"nn has no attribute '{name}'; write {_OTHERS[name]}"))
         raise lacking("nn", name, __dir__())
+
+
+answer(__name__, "nn")

@@ -25,7 +25,7 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import MISFITS, blamed, misfit
+from tessera.core.blame import MISFITS, blamed, blames_arguments, misfit
 from tessera.core.counterparts import MODULES, wanted
 from tessera.core.dtype import DType
 from tessera.core.errors import (
@@ -48,6 +48,16 @@ class Module:
     """Base of layers and models: a dataclass, a tree, frozen after __init__."""
 
     __tessera_tree__ = True
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is Module:
+            raise located(
+                OperandError(
+                    "nn.Module: make a class of it, as in class Model(nn.Module): linear: nn.Linear; "
+                    "layers in a row are nn.Sequential"
+                )
+            )
+        return super().__new__(cls)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -146,11 +156,13 @@ def _traced(cls: type, call: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+@blames_arguments
 def static(**kwargs: Any) -> Any:
     """A field that is part of the structure and not a parameter, whatever its annotation says."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
+@blames_arguments
 def replace(module: M, **fields: Any) -> M:
     """The module with other values in some fields."""
     names = [f.name for f in dataclasses.fields(module)]  # type: ignore[arg-type]

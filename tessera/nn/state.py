@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 
 from tessera.core import tree
-from tessera.core.blame import brief
+from tessera.core.blame import blames_arguments, brief
 from tessera.core.errors import OperandError, ShapeError, TreeError, located
 from tessera.lang import op
 from tessera.lang.create import asarray, tensor
@@ -26,6 +26,7 @@ _NARROW = {
 Rename = Mapping[str, str] | Callable[[str], str | None]
 
 
+@blames_arguments
 def state_dict(module: Any, state: Any = None) -> dict[str, Any]:
     """The tensors of a module, and of the state of its layers, by their dotted names."""
     found = dict(zip(tree.names(module), tree.leaves(module), strict=True))
@@ -35,6 +36,7 @@ def state_dict(module: Any, state: Any = None) -> dict[str, Any]:
     return {**found, **held}
 
 
+@blames_arguments
 def load_state(
     module: Any,
     tensors: Mapping[str, Any],
@@ -139,6 +141,7 @@ def _host(x: Any) -> Any:
     return x.view(same_size.dtype).numpy().view(narrow)
 
 
+@blames_arguments
 def from_torch(state: Mapping[str, Any]) -> Any:
     """A state dict of PyTorch as a tree by its dotted names; runs of numbers 0, 1, ... become lists.
 

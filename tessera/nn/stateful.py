@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, located
 from tessera.lang import op
 from tessera.nn.linear import sized
@@ -90,6 +91,7 @@ class BatchNorm(Module):
         return {**kept, "num_batches_tracked": seen}
 
 
+@blames_arguments
 def with_state(model: M) -> tuple[M, State]:
     """The model whose stateful layers know their names, and the state they start from."""
     named: M = map_modules(lambda name, m: _named(m, name), model)

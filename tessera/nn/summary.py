@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.core import tree
+from tessera.core.blame import blames_arguments
 from tessera.core.dims import Dim
 from tessera.inspect.work import FORMULAS
 from tessera.ir.graph.ir import Graph, Node, Value
@@ -55,6 +56,7 @@ class Summary:
     __repr__ = __str__
 
 
+@blames_arguments
 def summary(module: Module, *args: Any, **kwargs: Any) -> Summary:
     """Trace a call of the module with these arguments, or annotations that stand for tensors."""
     calls: list[tuple[str, Module, Any, dict[str, Any], Any]] = []

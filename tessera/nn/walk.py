@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tessera.core import tree as trees
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import TreeError, located
 from tessera.nn.module import Module, replace
 
@@ -28,6 +29,7 @@ def _below(prefix: str, step: str) -> str:
     return ".".join(p for p in (prefix, step) if p)
 
 
+@blames_arguments
 def modules(tree: Any, prefix: str = "") -> Iterator[tuple[str, Module]]:
     """The modules in a tree with their names, the outer before the inner."""
     if isinstance(tree, Module):
@@ -36,6 +38,7 @@ def modules(tree: Any, prefix: str = "") -> Iterator[tuple[str, Module]]:
         yield from modules(child, _below(prefix, step))
 
 
+@blames_arguments
 def map_modules(f: Callable[[str, Any], Any], tree: Any, prefix: str = "") -> Any:
     """The tree with f(name, module) for every module in it, the inner before the outer."""
     made = {k: map_modules(f, v, _below(prefix, step)) for k, step, v in _children(tree)}
@@ -45,6 +48,7 @@ def map_modules(f: Callable[[str, Any], Any], tree: Any, prefix: str = "") -> An
     return _rebuilt(tree, made) if made else tree
 
 
+@blames_arguments
 def get(tree: Any, name: str) -> Any:
     """What has this dotted name in a tree: a module, a list, a parameter."""
     at = tree
@@ -70,6 +74,7 @@ def _flat(x: Any) -> Iterator[tuple[str, str, Any]]:
             yield from _children(v)
 
 
+@blames_arguments
 def partition(tree: Any, where: Callable[[str, Any], bool]) -> tuple[Any, Any]:
     """Two trees of the same kind: the leaves with where(name, leaf), and the others; None stands for what
     is not there.
@@ -82,6 +87,7 @@ def partition(tree: Any, where: Callable[[str, Any], bool]) -> tuple[Any, Any]:
     )
 
 
+@blames_arguments
 def combine(first: Any, second: Any) -> Any:
     """One tree from two of the same kind, where one has what the other has not."""
     if first is None or second is None:

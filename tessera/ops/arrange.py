@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.arrays import check_number
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Size
 from tessera.core.dtype import DType, as_dtype, c128, f32, f64, i64
@@ -343,6 +344,7 @@ def linspace(
     return cast_to(y, out)
 
 
+@blames_arguments
 def eye(rows: Any, columns: Any = None, k: int = 0, dtype: Any = f32) -> Value:
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     shape = shape_of("eye", (rows, rows if columns is None else columns))

@@ -25,7 +25,7 @@ from tessera.core.errors import DTypeError, OperandError, ShapeError, TreeError
 from tessera.core.flags import flags
 from tessera.core.promotion import holds, meet_scalar
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, Value
+from tessera.ir.graph.ir import Graph, Value, current_builder
 from tessera.ir.graph.op import Params, Types
 from tessera.ops.callbacks import ensure
 from tessera.ops.creation import iota
@@ -97,6 +97,10 @@ def _region(
 ) -> Traced:
     """f traced on arguments of these structures, whose leaves have these types in order."""
     blank = tuple(tree.unflatten(s, [0] * s.count) for s in arguments)
+    if current_builder() is None:  # a loop of other tensors is the same program
+        t = trace(f, blank, {}, types, f"{op}: {what}", bakes=False)
+        if all(v.device.kind == "cpu" for v in t.outer):
+            return t
     return trace(f, blank, {}, types, f"{op}: {what}")
 
 

@@ -478,9 +478,13 @@ def unary(
     scalar: str | None = None,
     body: Expr | None = None,
     floats: bool = False,
+    front: Callable[..., Value] | None = None,
     **record: Any,
 ) -> OpFunction[[ArrayLike], Value]:
-    """out[i] = f(x[i]); f is the scalar op of the same name unless given otherwise."""
+    """out[i] = f(x[i]); f is the scalar op of the same name unless given otherwise.
+
+    `front` is the function of users where that takes more than x.
+    """
     row = scalar or name
     if floats:
         record.setdefault("kinds", FLOATS)
@@ -489,11 +493,12 @@ def unary(
     record.setdefault("samples", (Sample((3,)), Sample((2, 3)), Sample(()), Sample((0, 2))))
     op = register(Op(name, doc, signature="... -> ...", body=_body(row, 1, body), **record))
 
-    def front(x: ArrayLike, /) -> Value:
+    def usual(x: ArrayLike, /) -> Value:
         v = as_value(x, name)
         return made.bind(floating(v) if floats else v)
 
-    made = _family(op, front)
+    taken: Callable[[ArrayLike], Value] = front or usual
+    made = _family(op, taken)
     return made
 
 

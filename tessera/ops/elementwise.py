@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dtype import DType, as_dtype, complex_of
+from tessera.core.dtype import DType, as_dtype, complex_of, f64
 from tessera.core.errors import DTypeError, OperandError
 from tessera.core.host import scipy
 from tessera.core.rounding import round_to, top_of
@@ -20,6 +20,7 @@ from tessera.ir.graph.op import Sample
 from tessera.ops.define import (
     FUNCTIONS,
     ArrayLike,
+    OpFunction,
     as_value,
     as_value_of,
     binary,
@@ -255,8 +256,24 @@ ceil = unary("ceil", "Smallest whole number not below x.", kinds="uif", onnx="Ce
              partials=lambda y, x: (None,), domain=(0.1, 0.9))  # fmt: skip
 trunc = unary("trunc", "Whole part of x.", kinds="uif", partials=lambda y, x: (None,),
               domain=(0.1, 0.9))  # fmt: skip
-round = unary("round", "Nearest whole number, ties to even.", kinds="uifc", onnx="Round",
-              partials=lambda y, x: (None,), domain=(0.1, 0.4))  # fmt: skip
+
+
+def _to_decimals(x: ArrayLike, decimals: int = 0) -> Value:
+    """Nearest multiple of 10**-decimals, ties to even; as in NumPy the scaled number is rounded."""
+    v = as_value(x, "round")
+    digits = whole("round", "decimals", decimals)
+    whole_numbers = v.dtype.kind in "ui"
+    if digits == 0 or (digits > 0 and whole_numbers):
+        return round.bind(v)
+    if whole_numbers:
+        return cast_to(_to_decimals(cast_to(v, f64), digits), v.dtype)
+    if digits > 0:
+        return div(round.bind(mul(v, 10.0**digits)), 10.0**digits)
+    return mul(round.bind(div(v, 10.0**-digits)), 10.0**-digits)
+
+
+round: OpFunction[..., Value] = unary("round", "Nearest whole number, ties to even.", kinds="uifc",
+              onnx="Round", partials=lambda y, x: (None,), domain=(0.1, 0.4), front=_to_decimals)  # fmt: skip
 
 # Exponentials and logarithms
 

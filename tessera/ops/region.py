@@ -44,16 +44,17 @@ def trace(
     weak_numbers: bool = False,
     place: Device | None = None,
     given: Sequence[Value] = (),
+    bakes: bool = True,
 ) -> Traced:
     """The graph of f; the tensor leaves of args and kwargs have these types, in order.
 
     With weak_numbers, a Python number takes the dtype of what it meets inside f too.  What the host holds
     goes to `place`. Where the graph is of one call alone, `given` are the values of that call, which f may
-    decide on.
+    decide on.  Unless the graph bakes small tensors from outside, they are inputs as large ones are.
     """
     leaves, structure = tree.flatten((args, kwargs))
     parent = current_builder()
-    builder = Builder(parent, input_names=names, place=place, given=given)
+    builder = Builder(parent, input_names=names, place=place, given=given, bakes=bakes)
     if builder.depth > DEEPEST:
         raise nested_too_deep(name, DEEPEST)
     # A nested trace shares the facts of the one around it; an outermost trace opens its own.

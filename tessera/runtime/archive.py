@@ -13,6 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.core.zip_errors import ZIP_ERRORS
@@ -25,6 +26,7 @@ _TUNED = "tuned.json"
 _MOST = 1 << 30  # bytes of an entry, unpacked
 
 
+@blames_arguments
 def export_all(file: str | os.PathLike[str]) -> int:
     """Write all that is kept to a file; how many entries there are."""
     out = Path(file).absolute()
@@ -44,6 +46,7 @@ def export_all(file: str | os.PathLike[str]) -> int:
     return count
 
 
+@blames_arguments
 def load_all(file: str | os.PathLike[str]) -> tuple[int, int]:
     """Add the entries of such a file; how many there are, and how many were left out as damaged."""
     if Path(file).exists() and not Path(file).is_file():  # a pipe might never end

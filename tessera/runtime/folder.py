@@ -115,6 +115,7 @@ class CacheEntry(NamedTuple):
     used: float  # when it was read or written last, in seconds of the epoch
 
 
+@blames_arguments
 def entries() -> list[CacheEntry]:
     """Every file of the cache but the store of tuned nests."""
     root = flags().cache_dir
@@ -183,6 +184,7 @@ def remove(found: list[CacheEntry]) -> tuple[int, int]:
     return files, size
 
 
+@blames_arguments
 def clear_code() -> tuple[int, int]:
     """Remove all compiled code and programs; how many files and bytes they were."""
     return remove(entries())

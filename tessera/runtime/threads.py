@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import FlagError
 from tessera.core.flags import threads_wanted, with_threads
 from tessera.core.processor import cores
@@ -12,6 +13,7 @@ from tessera.core.processor import cores
 MOST = 1023  # what the gate of the pool can count
 
 
+@blames_arguments
 @contextmanager
 def threads(n: int) -> Iterator[int]:
     """Run kernels on n threads while the block runs; 1 runs them on the calling thread alone."""

@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError
 from tessera.core.flags import flags
 from tessera.core.processor import assumed, first_bytes, near_bytes, registers
@@ -384,6 +385,7 @@ def keep_roofs(threads: int, found: Mapping[str, tuple[int, float]]) -> None:
 _FILE = ("kernel", "sizes", "place", "versions", "nest", "seconds", "before")
 
 
+@blames_arguments
 def export(file: str | os.PathLike[str]) -> int:
     """Write the tuned nests as JSON, for machines of the same registers and caches; how many there are."""
     rows: list[Any] = []
@@ -401,6 +403,7 @@ def export(file: str | os.PathLike[str]) -> int:
     return len(named)
 
 
+@blames_arguments
 def load(file: str | os.PathLike[str]) -> int:
     """Add the tuned nests of a file that `export` wrote; how many there are."""
     rows = _rows(file)
@@ -431,6 +434,7 @@ def _rows(file: str | os.PathLike[str]) -> list[tuple[str, str, str, str, str, f
     return rows
 
 
+@blames_arguments
 def clear() -> None:
     """Forget all that was tuned."""
     path().unlink(missing_ok=True)

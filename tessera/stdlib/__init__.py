@@ -1,5 +1,6 @@
 """stdlib: kernels for common work, written in the kernel language; docs/stdlib.md says what each does."""
 
+from tessera.core.modules import answer
 from tessera.lang.op import conv as conv
 from tessera.lang.op import fft as fft
 from tessera.stdlib.adam import fused_adam as fused_adam
@@ -19,3 +20,5 @@ from tessera.stdlib.rotary import rotary_tables as rotary_tables
 from tessera.stdlib.rows import efficient_layernorm as efficient_layernorm
 from tessera.stdlib.rows import rmsnorm as rmsnorm
 from tessera.stdlib.rows import stable_softmax as stable_softmax
+
+answer(__name__, "stdlib")

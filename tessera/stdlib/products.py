@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, ShapeError
 from tessera.lang import op
@@ -54,21 +55,25 @@ def matmul(
     return op.reshape(y, (*lead, rows, b.shape[2]))
 
 
+@blames_arguments
 def matmul_bias(a: Any, b: Any, bias: Any) -> Any:
     """a b + bias."""
     return matmul(a, b, bias)
 
 
+@blames_arguments
 def matmul_gelu(a: Any, b: Any, bias: Any = None) -> Any:
     """gelu(a b + bias)."""
     return matmul(a, b, bias, activation="gelu")
 
 
+@blames_arguments
 def matmul_relu(a: Any, b: Any, bias: Any = None) -> Any:
     """max(a b + bias, 0)."""
     return matmul(a, b, bias, activation="relu")
 
 
+@blames_arguments
 def matmul_residual(a: Any, b: Any, residual: Any, bias: Any = None) -> Any:
     """a b + bias + residual."""
     return matmul(a, b, bias, residual)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.core.dtype import as_dtype, f32, i8, i32
 from tessera.core.errors import DTypeError, OperandError, ShapeError
 from tessera.lang import op
@@ -16,6 +17,7 @@ from tessera.stdlib.kernels import products
 from tessera.stdlib.routine import RoutinePlan, routine
 
 
+@blames_arguments
 def quantise(x: Any, dtype: Any = i8, group: int | None = None, axis: int = 0) -> tuple[Any, Any]:
     """A matrix in few bits, and the scale of each group of elements along an axis, or of all of them.
 

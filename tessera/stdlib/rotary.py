@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import ShapeError
 from tessera.lang import op
 from tessera.lang.custom_rules import custom_vjp
@@ -44,6 +45,7 @@ def _rates(size: int, base: float) -> Any:
     return base ** (-np.arange(0, size, 2, dtype=np.float64) / size)
 
 
+@blames_arguments
 @lru_cache(maxsize=64)
 def rotary_tables(rows: int, size: int, base: float = 10000.0) -> tuple[Any, Any]:
     """Cosines and sines of the angles of positions 0, 1, ..., rounded once from float64."""

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import lru_cache, update_wrapper
 from typing import Any
 
+from tessera.core.blame import MISFITS, blamed
+from tessera.core.errors import TesseraError, located
 from tessera.ir.graph.ir import Value
 from tessera.lang.kernel.decorate import KernelFunction
 from tessera.lang.schedule import Schedule, as_schedule
@@ -45,7 +47,13 @@ class Routine:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         plan = self.on_gpu if _is_on_gpu((*args, *kwargs.values())) else self.plan
-        return self.function(plan, *args, **kwargs)
+        try:
+            return self.function(plan, *args, **kwargs)
+        except TesseraError as e:
+            error: Exception = located(e)
+        except MISFITS as e:
+            error = blamed(self.function.__name__, self, args, kwargs, e)
+        raise error
 
     def __repr__(self) -> str:
         there = "" if self.on_gpu is self.plan else f", on GPUs {self.on_gpu.schedule}"

@@ -1,5 +1,6 @@
 """Testing: checks that a user's own ops, kernels and models can be held to."""
 
+from tessera.core.modules import answer
 from tessera.testing.close import CheckFailed as CheckFailed
 from tessera.testing.close import assert_close as assert_close
 from tessera.testing.close import assert_same_bits as assert_same_bits
@@ -18,3 +19,6 @@ __all__ = [
     "CheckFailed", "Invariance", "Mutant", "Mutations", "adjoint_check", "assert_close", "assert_same_bits",
     "golden", "gradcheck", "invariant", "mutate", "random_programs", "tolerance",
 ]  # fmt: skip
+
+
+answer(__name__, "testing")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tessera.core.counterparts import lacking
+from tessera.core.modules import answer
 from tessera.train.checkpoints import Checkpoints
 from tessera.train.dashboard import Dashboard, log
 from tessera.train.fit import Result, fit
@@ -27,3 +28,6 @@ if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
 
     def __getattr__(name: str) -> object:
         raise lacking("train", name, __all__)
+
+
+answer(__name__, "train")

@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.core.blame import blames_arguments
 from tessera.core.errors import FileError, OperandError
+from tessera.core.public import public
 from tessera.core.ranks import engine
 from tessera.core.source import warn_caller
 from tessera.files.atomic import claim, clear_abandoned
@@ -21,6 +22,20 @@ from tessera.files.sharded import agree, told_all
 _NAME = re.compile(r"step-(\d{8,})\.safetensors(\.index\.json)?")
 
 
+_INSTEAD = {
+    "load": "checkpoints.restore(like)",
+    "restore_checkpoint": "checkpoints.restore(like)",
+    "latest_step": "checkpoints.steps()[-1]",
+    "all_steps": "checkpoints.steps()",
+    "latest": "checkpoints.restore(like)",
+    "save_checkpoint": "checkpoints.save(step, tree)",
+    "state_dict": "checkpoints.save(step, tree)",
+    "close": "nothing: a checkpoint is on the disk when save returns",
+    "wait_until_finished": "nothing: a checkpoint is on the disk when save returns",
+}
+
+
+@public("checkpoints", _INSTEAD)
 class Checkpoints:
     """Files step-00000100.safetensors in a folder: saved every so many steps or seconds, the last `keep`
     are kept.

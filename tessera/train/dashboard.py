@@ -22,6 +22,7 @@ from tessera.core import terminal as rich
 from tessera.core.blame import blames_arguments, brief
 from tessera.core.errors import OperandError
 from tessera.core.png import png
+from tessera.core.public import public
 from tessera.files.atomic import replacing
 from tessera.ir.graph.ir import Value, current_builder, host_data
 from tessera.lang import debugging
@@ -35,6 +36,10 @@ _PIXELS = 1024  # of a side of an image
 _OPEN: list[Dashboard] = []  # innermost last
 
 
+@public(
+    "a dashboard",
+    dict.fromkeys(("log", "add_scalar", "update", "__call__"), "ts.train.log({'loss': loss})"),
+)
 class Dashboard(AbstractContextManager["Dashboard"]):
     """Live curves, throughput, memory and samples of a run: in the terminal, in a page at a port of this
     machine, and in a file when it ends.

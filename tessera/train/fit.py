@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.blame import blames_arguments, brief, demand_function
+from tessera.core.blame import applied, blames_arguments, brief, demand_function
 from tessera.core.errors import FileError, OperandError
+from tessera.core.source import warn_caller
 from tessera.data.loader import Loader
 from tessera.lang.create import tensor
 from tessera.ops.random_bits import fold_in
@@ -66,6 +67,17 @@ def fit(
             "number of the step"
         )
     demand_function("fit: step(state, batch, key)", step)
+    for name, x, kind in (("checkpoints", checkpoints, Checkpoints), ("stop", stop, EarlyStop)):
+        if x is not None and not isinstance(x, kind):
+            raise OperandError(
+                f"fit: {name} is {type(x).__name__} {brief(x, 40)}, expected ts.train.{kind.__name__}(...)"
+            )
+    for logger in loggers:
+        if not hasattr(logger, "write"):
+            raise OperandError(
+                f"fit: a logger is {type(logger).__name__} {brief(logger, 40)}, expected objects such as "
+                "ts.train.CSV(path)"
+            )
     if (evaluate is None) != (evaluate_every is None):
         raise OperandError("fit: give both of evaluate and evaluate_every, or none")
     run = _FitRun(step, state, batches, make_key(0) if key is None else key, checkpoints, stop)
@@ -125,7 +137,15 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
             "numbers, as in "
             "{'loss': loss}"
         )
-    return {name: float(x) for name, x in metrics.items()}
+    return {name: _number(name, x) for name, x in metrics.items()}
+
+
+def _number(name: Any, x: Any) -> float:
+    try:
+        return float(x)
+    except (TypeError, ValueError):
+        got = getattr(x, "type", None) or f"{type(x).__name__} {brief(x, 40)}"
+        raise OperandError(f"fit: the metric {name!r} is {got}, expected a number") from None
 
 
 class _FitRun:
@@ -195,10 +215,16 @@ class _FitRun:
             if self.over:
                 break
         assert self.at >= start, "steps are counted"
+        if self.stop is not None and self.stop.is_blind:
+            warn_caller(
+                f"fit: the run had no metric {self.stop.metric!r}, so EarlyStop did nothing; the step gives "
+                f"{', '.join(values) or 'none'}"
+            )
         return Result(self.state, self.at, values, self.over)
 
     def _stepped(self, batch: Any) -> tuple[Any, Mapping[str, Any]]:
-        out = self.step(self.state, batch, fold_in(self.key, tensor(self.at)))
+        key = fold_in(self.key, tensor(self.at))
+        out = applied("fit: step(state, batch, key)", self.step, (self.state, batch, key), {})
         if not _is_pair(out):
             raise OperandError(
                 f"fit: the step returned {type(out).__name__}, expected (state, metrics)"

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tessera.core.blame import constructor_blames_arguments
-from tessera.core.errors import FileError
+from tessera.core.errors import FileError, OperandError
+from tessera.core.public import public
 from tessera.files.atomic import replacing
 
 
@@ -35,6 +36,14 @@ class Logger(Protocol):
         """Write no more."""
 
 
+_INSTEAD = "logger.write(step, {'loss': loss}), or ts.train.fit(..., loggers=[logger])"
+LOGGER_INSTEAD = dict.fromkeys(
+    ("log", "log_metrics", "add_scalar", "add_scalars", "writerow", "log_dict", "__call__"),
+    _INSTEAD,
+)
+
+
+@public("a logger", LOGGER_INSTEAD)
 class _RowFile(ABC):
     """A text file of rows, each of which has a step."""
 
@@ -55,16 +64,27 @@ class _RowFile(ABC):
     def _is_before(self, line: str, step: int) -> bool:
         """Whether a row is of this step or an earlier one."""
 
+    def _opened(self) -> Any:
+        """The file, which `open` opened."""
+        if self._file is None:
+            raise OperandError(
+                f"{type(self).__name__}: the file is not open; call open(step) before write, flush and "
+                "close, "
+                "or give the logger to ts.train.fit(..., loggers=[logger])"
+            )
+        return self._file
+
     def flush(self) -> None:
         """Have all rows on the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._opened().flush()
+        os.fsync(self._opened().fileno())
 
     def close(self) -> None:
         """Write no more rows."""
-        self._file.close()
+        self._opened().close()
 
 
+@public("a logger", LOGGER_INSTEAD)
 @constructor_blames_arguments
 class CSV(_RowFile):
     """A table with a column for the step and one for each metric."""
@@ -87,7 +107,7 @@ class CSV(_RowFile):
         """Write the row of a step; the first row states the columns."""
         if not self._columns:
             self._columns = sorted(values)
-            self._file.write(_row(["step", *self._columns]))
+            self._opened().write(_row(["step", *self._columns]))
         for name in values:
             if name not in self._columns:
                 raise FileError(
@@ -95,7 +115,7 @@ class CSV(_RowFile):
                     f"{', '.join(self._columns)}; log the "
                     "same names each time, or use JSONLines"
                 )
-        self._file.write(
+        self._opened().write(
             _row([step, *(repr(values[c]) if c in values else "" for c in self._columns)])
         )
 
@@ -106,6 +126,7 @@ def _row(cells: list[Any]) -> str:
     return out.getvalue()
 
 
+@public("a logger", LOGGER_INSTEAD)
 @constructor_blames_arguments
 class JSONLines(_RowFile):
     """A line of JSON for each step."""
@@ -119,4 +140,4 @@ class JSONLines(_RowFile):
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Write the line of a step; numbers that are not finite are strings."""
         shown = {k: v if math.isfinite(v) else repr(v) for k, v in sorted(values.items())}
-        self._file.write(json.dumps({"step": step, **shown}) + "\n")
+        self._opened().write(json.dumps({"step": step, **shown}) + "\n")

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tessera.core.blame import constructor_blames_arguments
+from tessera.core.public import public
 from tessera.files.atomic import replacing
+from tessera.train.metrics import LOGGER_INSTEAD
 
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bits reversed
 _MASK = 0xFFFFFFFF  # a word
@@ -103,6 +105,7 @@ def step_of(data: bytes) -> int:
         shift, at = shift + 7, at + 1
 
 
+@public("a logger", LOGGER_INSTEAD)
 @constructor_blames_arguments
 class TensorBoard:
     """An event file in a folder, which `tensorboard --logdir folder` shows."""

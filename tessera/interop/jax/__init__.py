@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from tessera.core.counterparts import lacking
 from tessera.core.deferred import Deferred
+from tessera.core.modules import answer
 from tessera.interop.jax.errors import JaxError as JaxError
 
-wrap = Deferred("tessera.interop.jax.wrap:wrap")
+wrap = Deferred("tessera.interop.jax.wrapped:wrap")
 import_function = Deferred("tessera.interop.jax.imported:import_function")
 
 
@@ -19,3 +20,6 @@ if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
 
     def __getattr__(name: str) -> object:
         raise lacking("jax", name, ("import_function", "wrap"))
+
+
+answer(__name__, "jax")

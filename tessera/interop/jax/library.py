@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from tessera.core.errors import OperandError
+from tessera.core.source import pass_over
 
 try:
     import jax
@@ -12,5 +15,7 @@ except ImportError:
     raise OperandError(
         "jax: calling and importing functions of JAX needs the package jax; pip install 'tessera[jax]'"
     ) from None
+
+pass_over(os.path.dirname(jax.__file__))
 
 __all__ = ["Primitive", "ad", "batching", "jax", "mlir"]

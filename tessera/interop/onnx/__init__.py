@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.core.errors import TesseraError, located
+from tessera.core.blame import blames_arguments
+from tessera.core.modules import answer
 from tessera.interop.onnx import rules as rules
 from tessera.interop.onnx.export import save as save
 from tessera.interop.onnx.gradient import with_bodies
@@ -13,11 +14,13 @@ from tessera.interop.onnx.model import OnnxError as OnnxError
 from tessera.interop.onnx.module import OnnxModule as OnnxModule
 from tessera.interop.onnx.proto import read
 
+__all__ = ["DataDependentError", "OnnxError", "OnnxModule", "load", "save"]
 
+
+@blames_arguments
 def load(source: Any) -> OnnxModule:
     """The model in a file, in bytes or in a ModelProto."""
-    try:
-        return OnnxModule(with_bodies(read(source)))
-    except TesseraError as e:
-        error = located(e)
-    raise error
+    return OnnxModule(with_bodies(read(source)))
+
+
+answer(__name__, "onnx")

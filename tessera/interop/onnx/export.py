@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import blames_arguments
+from tessera.core import tree
+from tessera.core.blame import blames_arguments, brief
 from tessera.core.constraints import Scope, scope
 from tessera.core.dims import Dim, Symbol
 from tessera.core.dtype import bool_
@@ -54,6 +55,12 @@ def model_bytes(f: Any, *args: Any, opset: int = 20) -> bytes:
         raise OperandError(
             f"onnx: save writes operator sets {_OPSETS[0]} to {_OPSETS[-1]}, got {opset}"
         )
+    for x in tree.leaves(args):
+        if isinstance(x, str | bytes):
+            raise OperandError(
+                f"onnx: save got the argument {type(x).__name__} {brief(x, 40)}, expected tensors, arrays, "
+                "numbers or annotations; the order is save(f, path, *args)"
+            )
     return write(model_of(trace(f, *args), opset), opset)
 
 

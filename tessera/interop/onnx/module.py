@@ -10,6 +10,7 @@ import numpy as np
 from tessera.core.device import ANYWHERE
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.public import public
 from tessera.core.types import TensorType
 from tessera.interop.onnx import plan
 from tessera.interop.onnx.evaluate import Evaluator, OnnxScope
@@ -27,6 +28,18 @@ _FEW = 16
 _MOST_PLANS = 64  # kinds of inputs that plans are kept for
 
 
+_SIGNATURE, _NOTHING = "m.signature", "nothing: m(x) runs the model"
+_INSTEAD = {
+    "get_inputs": _SIGNATURE, "get_outputs": _SIGNATURE, "get_modelmeta": _SIGNATURE,
+    "graph": "m.lower().graph, or m.model as it was read",
+    "SerializeToString": "ts.onnx.save(f, path, *args)",
+    "eval": _NOTHING, "train": _NOTHING, "cuda": "m(x.to('cuda'))", "to": "m(x.to(device))",
+    "forward": "m(x)", "state_dict": "m.parameters", "weights": "m.parameters",
+    "params": "m.parameters", "save": "ts.onnx.save(m, path, *args)",
+}  # fmt: skip
+
+
+@public("an ONNX module", _INSTEAD)
 class OnnxModule:
     """An ONNX model as a function of its inputs.
 

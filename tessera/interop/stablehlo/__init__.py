@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.core.counterparts import lacking
 from tessera.core.deferred import Deferred
+from tessera.core.modules import answer
 from tessera.interop.stablehlo.export import export as export
 from tessera.interop.stablehlo.writer import StableHloError as StableHloError
 
@@ -16,3 +17,6 @@ load = Deferred("tessera.interop.stablehlo.imported:load")
 
 def __getattr__(name: str) -> Any:
     raise lacking("stablehlo", name, ("export", "load"))
+
+
+answer(__name__, "stablehlo")

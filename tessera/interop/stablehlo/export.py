@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import blames_arguments
 from tessera.core.constraints import Scope, scope
 from tessera.core.dtype import DType
-from tessera.core.errors import TesseraError, located
 from tessera.interop.stablehlo.rules import RULES, STANDS_FOR
 from tessera.interop.stablehlo.rules.contraction import contracted
 from tessera.interop.stablehlo.rules.places import gathered
@@ -29,13 +29,10 @@ from tessera.ops.define import cast_to
 VERSION = "1.4.0"  # of StableHLO: the newest op that the rules write, tan, came with it
 
 
+@blames_arguments
 def export(f: Any, *args: Any, **kwargs: Any) -> str:
     """The text of f, traced on these arguments, as a StableHLO module."""
-    try:
-        return module_text(trace(f, *args, **kwargs))
-    except TesseraError as e:
-        error = located(e)
-    raise error
+    return module_text(trace(f, *args, **kwargs))
 
 
 def module_text(g: Graph) -> str:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tessera.core.counterparts import lacking
+from tessera.core.modules import answer
 from tessera.interop.torch import rules as rules
 from tessera.interop.torch.backend import register
 from tessera.interop.torch.custom import custom_op as custom_op
@@ -31,3 +32,6 @@ if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
             name,
             ("custom_op", "from_torch", "import_module", "report", "to_torch", "wrap"),
         )
+
+
+answer(__name__, "torch")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.errors import OperandError, located
 from tessera.core.types import TensorType
 from tessera.interop.torch.exchange import dtype_of, torch_dtype
@@ -22,6 +22,7 @@ from tessera.lang.shapes import shapes
 _kept: list[Any] = []  # libraries; PyTorch forgets an op with its library
 
 
+@blames_arguments
 def custom_op(name: str, f: Callable[..., Any], outputs: int = 1) -> Any:
     """f, a function of tensors with this many results, as the op torch.ops.<namespace>.<name> with
     derivatives.

@@ -70,6 +70,7 @@ def array_of(x: Any) -> np.ndarray[Any, Any]:
     return np.asarray(x.view(getattr(torch(), carried)).numpy().view(dtype_of(x.dtype).np))
 
 
+@blames_arguments
 def from_torch(x: Any) -> Value:
     """A tensor of PyTorch as one of ours, in the same memory."""
     if x.device.type != "cpu":

@@ -4,11 +4,13 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tessera.core.blame import blames_arguments, brief
 from tessera.core.dims import Dim
 from tessera.core.errors import OperandError, ShapeError, TesseraError, located
+from tessera.core.public import public
 from tessera.core.types import TensorType
 from tessera.interop.torch.backend import table
 from tessera.interop.torch.evaluate import evaluate
@@ -22,6 +24,7 @@ from tessera.lang.lowered import Lowered
 from tessera.lang.tensor import Tensor
 
 
+@blames_arguments
 def import_module(
     module: Any, *args: Any, kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None
 ) -> TorchModule:
@@ -36,13 +39,45 @@ def import_module(
                 "function in one"
             )
         export = part("export")
-        program = export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+        try:
+            program = export.export(module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+        except Exception as e:
+            raise _unexported(module, args, kwargs, e) from e
         return TorchModule(program.run_decompositions(table()), type(module).__name__)
     except TesseraError as e:
         error = located(e)
     raise error
 
 
+def _unexported(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, e: Exception
+) -> OperandError:
+    """The error of a module that torch.export cannot trace with these arguments."""
+    tensor = torch().Tensor
+    given = [*args, *(kwargs or {}).values()]
+    shown = ", ".join(
+        f"{x.dtype}{list(x.shape)}"
+        if isinstance(x, tensor)
+        else f"{type(x).__name__} {brief(x, 30)}"
+        for x in given
+    )
+    text = " ".join(str(e).split())[:200] or type(e).__name__
+    return OperandError(
+        f"torch.import_module: torch.export cannot trace {type(module).__name__} with "
+        f"{shown or 'no arguments'}: {text}; give example tensors of PyTorch that the module runs on"
+    )
+
+
+_NOTHING = "nothing: m(x) runs the module"
+_INSTEAD = {
+    "eval": _NOTHING, "train": _NOTHING, "cuda": "m(x.to('cuda'))", "to": "m(x.to(device))",
+    "forward": "m(x)", "state_dict": "m.parameters", "named_parameters": "m.parameters.items()",
+    "zero_grad": "nothing: gradients are results",
+    "backward": "ts.grad(lambda p: loss(m.apply(p, x)))(m.parameters)",
+}  # fmt: skip
+
+
+@public("an imported module", _INSTEAD)
 class TorchModule:
     """A module of PyTorch as a function of its inputs.
 

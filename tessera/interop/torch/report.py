@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tessera.core.blame import blames_arguments
+
 
 @dataclass
 class Report:
@@ -73,6 +75,7 @@ class Report:
 COUNTS = Report()
 
 
+@blames_arguments
 def report(reset: bool = False) -> Report:
     """What PyTorch's graphs became; reset starts counting anew after this."""
     found = COUNTS.copy()

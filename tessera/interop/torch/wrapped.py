@@ -7,13 +7,14 @@ from functools import cache, update_wrapper
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import demand_function
+from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.statics import static_key
 from tessera.interop.torch.flat import PLACE, Flat, leaves_of
 from tessera.interop.torch.library import torch
 
 
+@blames_arguments
 def wrap(f: Callable[..., Any]) -> Callable[..., Any]:
     """f, jitted, as a function on trees of PyTorch's tensors, through which autograd goes, twice too.
 

@@ -184,17 +184,9 @@ class Builder:
     """A graph being built."""
 
     __slots__ = (
-        "captures",
-        "depth",
-        "given",
-        "input_names",
-        "inputs",
-        "known",
-        "location",
-        "nodes",
-        "parent",
-        "place",
-    )
+        "bakes", "captures", "depth", "given", "input_names", "inputs", "known", "location", "nodes",
+        "parent", "place",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -203,7 +195,10 @@ class Builder:
         input_names: Sequence[str] = (),
         place: Device | None = None,
         given: Sequence[Value] = (),
+        bakes: bool = True,
     ):
+        # Whether small tensors from outside are constants of the graph; else they are inputs, as others are.
+        self.bakes = bakes and (parent is None or parent.bakes)
         self.input_names = tuple(input_names)
         self.given = given  # what the inputs stand for, where the graph is of one call alone
         self.known: dict[Value, Value] = {}  # values of that call which were asked for
@@ -238,7 +233,7 @@ class Builder:
                     "return it from that function instead of storing it"
                 )
             outer = self.parent.lift(v)
-        elif v.storage.size <= _SMALL and v.type.static and _is_settled(v.storage):
+        elif self.bakes and v.storage.size <= _SMALL and v.type.static and _is_settled(v.storage):
             return self.constant(v)
         else:
             outer = v if self.parent is None else self.parent.lift(v)

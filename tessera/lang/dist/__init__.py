@@ -7,6 +7,7 @@ ops see the whole of it, and its layout says which logical shard holds which par
 import importlib
 from typing import TYPE_CHECKING
 
+from tessera.core.modules import answer
 from tessera.core.counterparts import lacking
 from tessera.core.mesh import Mesh, balanced
 from tessera.core.shardspec import ShardSpec
@@ -73,3 +74,6 @@ __all__ = [
     "broadcast", "constrain", "experts", "explain", "from_function", "from_shards", "mesh", "permute", "pipeline", "pmap", "rank", "reduce_scatter",
     "replicate", "reshard", "shard", "shard_map", "size", "stacked", "strategy", "tensor",
 ]  # fmt: skip
+
+
+answer(__name__, "dist")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, ShapeError, TraceError
 from tessera.core.ranks import engine
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, host_data
@@ -103,6 +104,7 @@ def barrier() -> None:
     _exchanged("barrier", np.zeros(0))
 
 
+@blames_arguments
 def axis_index(axis: str) -> Value:
     """Which element along an axis this is."""
     return collective.axis_index(axis)

@@ -51,7 +51,7 @@ Tree = Any
 def stacked(blocks: Sequence[Tree], stages: int, chunks: int = 1) -> Tree:
     """The parameters of equal layers as one tree, whose tensors have axes (chunk, stage, layer, ...) in front."""
     count = stages * chunks
-    if not blocks or len(blocks) % count:
+    if not blocks or count < 1 or len(blocks) % count:
         raise ShapeError(
             f"stacked: {len(blocks)} layers do not divide into {stages} stages of {chunks} chunks"
         )

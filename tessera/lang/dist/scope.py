@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, located
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec
@@ -61,6 +62,7 @@ def current_scope() -> MeshScope | None:
     return _STATE.scopes[-1] if _STATE.scopes else None
 
 
+@blames_arguments
 def mesh(
     devices: Iterable[int] | int | Mesh,
     layout: Mapping[str, str | None] | None = None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import blames_arguments, constructor_blames_arguments, wanting
 from tessera.core.errors import OperandError, located
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec
@@ -26,6 +26,7 @@ _FIELDS = ("batch_axes", "sequence_axes", "rules", "under", "of_params", "of_gra
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
+@constructor_blames_arguments
 @dataclass(frozen=True)
 class Strategy:
     """Which mesh axis cuts what; strategies on one mesh are added with +."""
@@ -120,6 +121,7 @@ class Strategy:
         return tree.unflatten(structure, made)
 
 
+@blames_arguments
 def names_of(path: str) -> list[str]:
     """The names on the way to a leaf of a tree."""
     return _NAME.findall(path)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core import tree
-from tessera.core.blame import wanting
+from tessera.core.blame import blames_arguments, wanting
 from tessera.core.dtype import as_dtype, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh, mesh_of
@@ -69,6 +69,7 @@ def tensor(
     return _held(made, v.dtype)
 
 
+@blames_arguments
 def replicate(x: Any, mesh: Mesh) -> Any:
     """A tree of tensors, whole on every shard of a mesh."""
     return shard(x, ShardSpec(), mesh)

@@ -13,6 +13,7 @@ import numpy as np
 from tessera.compile.fallback import BY_TILES, Task, Way, first_that_works
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.assembly import PREFIX
+from tessera.core.blame import blames_arguments
 from tessera.core.flags import flags
 from tessera.core.matrix_units import matrix_units
 from tessera.core.types import TensorType
@@ -39,6 +40,7 @@ _INTERPRETING: ContextVar[bool] = ContextVar("tessera interpreting", default=Fal
 _STEPPING: ContextVar[bool] = ContextVar("tessera stepping", default=False)
 
 
+@blames_arguments
 @contextmanager
 def interpret(step: bool = False) -> Iterator[None]:
     """While the block runs, kernels run by the Tile interpreter, which checks every access.
