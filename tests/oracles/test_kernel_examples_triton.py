@@ -24,3 +24,16 @@ def test_the_kernels_of_the_examples_are_right_as_triton(tmp_path: Path) -> None
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["count"] >= 40
     assert found["wrong"] == {}
+
+
+@pytest.mark.parametrize(("seed", "found"), [(73000143, "ok"), (73000193, "left out")])
+def test_what_the_interpreter_of_triton_does_otherwise_is_no_fault(seed: int, found: str) -> None:
+    """Zeros of either sign in a minimum; a quotient of the device's library."""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(root / "tools" / "fuzz_kernels.py"), "--triton", "--seed", str(seed),
+         "--count", "1"],
+        env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert f"{{'{found}': 1}}" in done.stdout

@@ -11,11 +11,13 @@ from examples.kernels import (
     attention,
     fused,
     grids,
+    lists,
     neural,
     products,
     scans,
     sorting,
     sparse,
+    training,
 )
 from tessera.runtime.cuda import driver
 from tests.support.cases import kernel_examples as want
@@ -23,7 +25,9 @@ from tests.support.cases.kernel_examples import CASES, close
 
 SMALL = (0, 1, 5, 17)  # of every case: none, one, a prime, more than a block
 MORE = (2, 3, 8, 13, 16, 31, 33)
-MODULES = (algebra, attention, fused, grids, neural, products, scans, sorting, sparse)
+MODULES = (
+    algebra, attention, fused, grids, lists, neural, products, scans, sorting, sparse, training,
+)  # fmt: skip
 
 
 def bits(x) -> list[bytes]:
@@ -83,7 +87,7 @@ def test_every_kernel_of_the_examples_has_a_case():
         attention.join_parts,
         sorting.radix_pass,
     }
-    assert len(kernels) >= 60
+    assert len(kernels) >= 76
 
 
 def test_split_keys_are_joined():

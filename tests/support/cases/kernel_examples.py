@@ -15,13 +15,16 @@ from examples.kernels import (
     attention,
     fused,
     grids,
+    lists,
     neural,
     products,
     scans,
     sorting,
     sparse,
+    training,
 )
 from tessera.lang.kernel.random import words_reference
+from tests.support.cases import more_kernel_examples as more
 
 F, I = ("float32",), ("int32",)
 Args = tuple[tuple[Any, ...], dict[str, Any]]
@@ -613,4 +616,52 @@ CASES |= {
         fused.weighted_moments,
         lambda r, n, d: ((normal(r, n, 37), r.random((n, 37)).astype(np.float32) + np.float32(0.1)), {}),
         _moments),
+}  # fmt: skip
+
+
+CASES |= {
+    "rmsnorm_backward": Case(
+        training.rmsnorm_backward,
+        lambda r, n, d: ((normal(r, n, 10), normal(r, 10), normal(r, n, 10)), {}), more.rmsnorm_backward),
+    "topk_gating": Case(
+        training.topk_gating, lambda r, n, d: ((normal(r, n, 6),), {"k": 2}), more.topk_gating),
+    "linear_cross_entropy": Case(
+        training.linear_cross_entropy,
+        lambda r, n, d: ((normal(r, n, 6), normal(r, 6, 20), r.integers(0, 20, n)), {}),
+        more.linear_cross_entropy),
+    "gru": Case(
+        training.gru,
+        lambda r, n, d: ((normal(r, n, 5), normal(r, n, 4), normal(r, 5, 12), normal(r, 4, 12),
+                          normal(r, 12)), {}), more.gru),
+    "kmeans_step": Case(
+        training.kmeans_step, lambda r, n, d: ((normal(r, n, 3), normal(r, 4, 3)), {}), more.kmeans_step),
+    "pack_int4": Case(training.pack_int4, lambda r, n, d: ((normal(r, n, 16),), {}), more.pack_int4),
+    "decode_int8": Case(
+        training.decode_int8,
+        lambda r, n, d: ((normal(r, 2, 8), r.integers(-127, 128, (2, n, 8)).astype(np.int8),
+                          r.random((2, n)).astype(np.float32) / 50,
+                          r.integers(-127, 128, (2, n, 8)).astype(np.int8),
+                          r.random((2, n)).astype(np.float32) / 50), {}), more.decode_int8, least=1),
+    "sliding_median": Case(
+        lists.sliding_median, lambda r, n, d: ((normal(r, n, dtype=d),), {}), more.sliding_median,
+        ("float32", "float64", "int32")),
+    "compaction": Case(lists.compaction, lambda r, n, d: ((normal(r, n),), {}), more.compaction),
+    "segment_sums": Case(
+        lists.segment_sums,
+        lambda r, n, d: ((normal(r, n), np.sort(r.integers(0, 4, n)).astype(np.int32)), {}),
+        more.segment_sums),
+    "suppressed": Case(
+        lists.suppressed, lambda r, n, d: ((more.boxes(r, n), 0.3), {}), more.suppressed, least=1),
+    "shortest_paths": Case(
+        lists.shortest_paths, lambda r, n, d: ((r.random((n, n)).astype(d),), {}), more.shortest_paths,
+        ("float32", "float64"), least=1),
+    "tridiagonal": Case(
+        lists.tridiagonal,
+        lambda r, n, d: ((normal(r, 3, n, dtype=d), normal(r, 3, n, dtype=d) + d.type(6),
+                          normal(r, 3, n, dtype=d), normal(r, 3, n, dtype=d)), {}), more.tridiagonal,
+        ("float32", "float64"), 1e-3),
+    "common_subsequence": Case(
+        lists.common_subsequence,
+        lambda r, n, d: ((r.integers(0, 3, (n, 6)).astype(np.int32),
+                          r.integers(0, 3, (n, 7)).astype(np.int32)), {}), more.common_subsequence),
 }  # fmt: skip
