@@ -224,12 +224,13 @@ class _FitRun:
 
     def _stepped(self, batch: Any) -> tuple[Any, Mapping[str, Any]]:
         key = fold_in(self.key, tensor(self.at))
-        out = applied("fit: step(state, batch, key)", self.step, (self.state, batch, key), {})
+        out: Any = applied("fit: step(state, batch, key)", self.step, (self.state, batch, key), {})
         if not _is_pair(out):
             raise OperandError(
                 f"fit: the step returned {type(out).__name__}, expected (state, metrics)"
             )
-        return out
+        state, metrics = out
+        return state, metrics
 
 
 def _is_pair(x: Any) -> bool:
