@@ -22,7 +22,10 @@ from tessera.core.folds import LANES
 from tessera.ir.tile.ir import Block, Operation
 from tessera.train.history import History
 from tools.drawing import BLUE, GREEN, GREY, ORANGE, PINK, YELLOW, Drawing
+from tools.pictures_of_data import batches, bundle, indices, module, record, witness
+from tools.pictures_of_methods import derivation, levels, passes, solvers
 from tools.pictures_of_programs import grid, schedules
+from tools.pictures_of_runs import gpu, profile, slots, streams
 from tools.pictures_of_state import kernels, ring, sizes
 
 FOLDER = Path(__file__).parent.parent / "docs" / "images"
@@ -326,6 +329,20 @@ PICTURES: dict[str, Callable[[], Drawing]] = {
     "ring": ring,
     "kernels": kernels,
     "sizes": sizes,
+    "batches": batches,
+    "bundle": bundle,
+    "indices": indices,
+    "module": module,
+    "record": record,
+    "witness": witness,
+    "derivation": derivation,
+    "levels": levels,
+    "fourier": passes,
+    "solvers": solvers,
+    "gpu": gpu,
+    "profile": profile,
+    "slots": slots,
+    "streams": streams,
 }
 
 
