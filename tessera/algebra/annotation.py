@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.dims import Dim, Size, parse_dim
+from tessera.core.dims import Dim, Size
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import AnnotationError, located
+from tessera.core.parse_sizes import parse_dim
 
 
 @dataclass(frozen=True)

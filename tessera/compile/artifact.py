@@ -23,11 +23,12 @@ from typing import Any, TypeVar
 from tessera.compile.passes import Pass
 from tessera.compile.pipeline import passes_of
 from tessera.core.deferred import Deferred
-from tessera.core.dims import Dim, Size, parse_dim, substitute
+from tessera.core.dims import Dim, Size, substitute
 from tessera.core.dtype import DType, as_dtype, bool_
 from tessera.core.errors import TesseraError
 from tessera.core.flags import Flags, flags
 from tessera.core.matrix_units import may_use_tiles
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.processor import expected_threads
 from tessera.core.reference import Reference
 from tessera.core.tables import Table

@@ -12,17 +12,16 @@ remembered.
 
 from __future__ import annotations
 
-import ast
 import math
 import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple, Union
 
-from tessera.core.errors import AnnotationError, ShapeError
+from tessera.core.errors import ShapeError
 from tessera.core.provided import Provided
 
 Size = Union[int, "Dim"]
@@ -135,7 +134,7 @@ class Dim:
         return self
 
     def __abs__(self) -> Any:
-        return _extreme("max", self, _multiply(self, -1))
+        return extreme("max", self, _multiply(self, -1))
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, int | Dim):
@@ -147,7 +146,7 @@ class Dim:
 
     def __floordiv__(self, other: Any) -> Any:
         if isinstance(other, int | Dim):
-            return _divide(self, _divisor(self, other))
+            return _divide(self, checked_divisor(self, other))
         return _by(operator.floordiv, self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
@@ -157,7 +156,7 @@ class Dim:
 
     def __mod__(self, other: Any) -> Any:
         if isinstance(other, int | Dim):
-            return _rest(self, _divisor(self, other))
+            return _rest(self, checked_divisor(self, other))
         return _by(operator.mod, self, other)
 
     def __rmod__(self, other: Any) -> Any:
@@ -286,7 +285,8 @@ def _is_whole(x: Any) -> bool:
     return _is_numpy(x) and x.dtype.kind in "iu" and x.ndim == 0
 
 
-def _divisor(a: Size, b: Size) -> Size:
+def checked_divisor(a: Size, b: Size) -> Size:
+    """b, where a can be divided by it."""
     if b == 0:
         raise ShapeError(f"size {a} is divided by 0")
     return b
@@ -389,7 +389,7 @@ def _multiply(a: Size, b: Size) -> Size:
     out: dict[Monomial, int] = {}
     for m, c in _terms(a):
         for n, d in _terms(b):
-            key = _times(m, n)
+            key = times(m, n)
             out[key] = out.get(key, 0) + c * d
     return _make(out)
 
@@ -405,7 +405,8 @@ def _rest(a: Size, b: Size) -> Size:
     return _apply("%", split_terms(a, b)[1], b)
 
 
-def _times(m: Monomial, n: Monomial) -> Monomial:
+def times(m: Monomial, n: Monomial) -> Monomial:
+    """The product of two monomials."""
     if not m or not n:
         return m or n
     powers: dict[Atom, int] = dict(m)
@@ -447,15 +448,16 @@ def _apply(function: str, a: Size, b: Size) -> Size:
 
 def larger(a: Size, b: Size) -> Size:
     """The larger of two sizes."""
-    return _extreme("max", a, b)
+    return extreme("max", a, b)
 
 
 def smaller(a: Size, b: Size) -> Size:
     """The smaller of two sizes."""
-    return _extreme("min", a, b)
+    return extreme("min", a, b)
 
 
-def _extreme(function: str, a: Size, b: Size) -> Size:
+def extreme(function: str, a: Size, b: Size) -> Size:
+    """max or min of two sizes."""
     low, high = bounds(a - b)
     if low >= 0:
         return a if function == "max" else b
@@ -561,7 +563,7 @@ def call(function: str, a: Size, b: Size) -> Size:
         return a // b
     if function == "%":
         return a % b
-    return _extreme(function, a, b)
+    return extreme(function, a, b)
 
 
 def unflattened(index: Size, sizes: Shape) -> list[Size]:
@@ -579,42 +581,3 @@ def product(sizes: Shape) -> Size:
     for s in sizes:
         total = total * s
     return total
-
-
-@cache
-def parse_dim(text: str) -> Size:
-    """The size that a text such as 'B', '2*S+1' or 'max(S, 8)' means."""
-    try:
-        return _from_ast(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, KeyError, TypeError, ValueError, RecursionError, MemoryError) as e:
-        if isinstance(e, ShapeError):
-            raise AnnotationError(f"{text!r:.60}: {e.message}") from None
-        raise AnnotationError(
-            f"{text!r:.60} is not a size; write a name, a number or a polynomial such as '2*S+1'"
-        ) from e
-
-
-_BINARY: dict[type, Callable[[Size, Size], Size]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // _divisor(a, b),
-    ast.Mod: lambda a, b: a % _divisor(a, b),
-}
-
-
-def _from_ast(n: ast.expr) -> Size:
-    match n:
-        case ast.Name(id=name):
-            return symbol(name)
-        case ast.Constant(value=int(value)) if not isinstance(n.value, bool):
-            return value
-        case ast.BinOp(left=a, op=ast.Pow(), right=ast.Constant(value=int(k))):
-            return power(_from_ast(a), k)
-        case ast.BinOp(left=a, op=o, right=b):
-            return _BINARY[type(o)](_from_ast(a), _from_ast(b))
-        case ast.UnaryOp(op=ast.USub(), operand=a):
-            return 0 - _from_ast(a)
-        case ast.Call(func=ast.Name(id=f), args=[a, b], keywords=[]) if f in ("max", "min"):
-            return _extreme(f, _from_ast(a), _from_ast(b))
-    raise TypeError(ast.dump(n))

@@ -25,6 +25,7 @@ from tessera.core.dims import (
     call,
     symbol,
     symbols,
+    times,
 )
 
 Row = dict[Monomial, int]  # coefficients; the empty monomial is the constant
@@ -210,18 +211,12 @@ def _products(rows: Sequence[Row]) -> list[Row]:
             rest = _without(m, a)
             for r in rows:
                 if rest in r and len(rows) + len(out) < _ROWS:
-                    out.append({_times(n, a): c for n, c in r.items()})
+                    out.append({times(n, ((a, 1),)): c for n, c in r.items()})
     return out
 
 
 def _without(m: Monomial, a: Atom) -> Monomial:
     return tuple((b, p - (b == a)) for b, p in m if p > (b == a))
-
-
-def _times(m: Monomial, a: Atom) -> Monomial:
-    powers = dict(m)
-    powers[a] = powers.get(a, 0) + 1
-    return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
 
 
 def _natural(a: Atom) -> bool:

@@ -52,7 +52,7 @@ def _fixed(what: str, instead: Mapping[str, str]) -> Callable[[Any, str, Any], N
 
 
 def _refusal(looks: str, write: str) -> Callable[..., Any]:
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def refuse(self: Any, *_args: Any, **_kwargs: Any) -> Any:
         raise located(OperandError(f"{looks}: {wanted(write)}"))
 
     refuse.refuses = True  # type: ignore[attr-defined]

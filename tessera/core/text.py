@@ -26,9 +26,10 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tessera.core.constant import Constant
 from tessera.core.dense import dense_text, read_elements
-from tessera.core.dims import Dim, Size, parse_dim
+from tessera.core.dims import Dim, Size
 from tessera.core.dtype import FORMATS, DType, as_dtype
 from tessera.core.errors import ParseError, TesseraError
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.reference import Reference
 from tessera.core.types import TensorType
 

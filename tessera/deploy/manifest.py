@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.dims import parse_dim
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import FileError, TesseraError
 from tessera.core.flags import NUMERICS
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.types import TensorType
 from tessera.deploy.container import VERSION, Container
 

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tessera.core.dims import parse_dim
 from tessera.core.dtype import as_dtype, f32
 from tessera.core.errors import OperandError, TesseraError
 from tessera.core.evaluate import is_portable
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
 from tessera.deploy import bundle

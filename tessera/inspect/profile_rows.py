@@ -207,7 +207,11 @@ class Resolved:
     def _loop(self, n: Noted, thread: int, stack: tuple[str, ...]) -> None:
         """Add a loop whose steps ran without Python: what its parts did, as often as they ran."""
         ran: LoopRan = n.what
-        for part, steps in zip(ran.parts, ran.steps, strict=True):
+        spans = list(ran.spans(n.begin, n.end))
+        spent: dict[tuple[int, int], int] = defaultdict(int)  # a step's, as its spans have it
+        for x in spans:
+            spent[x.part, x.step] += x.end - x.begin
+        for number, (part, steps) in enumerate(zip(ran.parts, ran.steps, strict=True)):
             facts = self._facts_of(part.program)
             own: dict[
                 int, tuple[int, int, int]
@@ -215,13 +219,13 @@ class Resolved:
             for s in steps:
                 row = self._row_of(part.program.name, facts, s.step)
                 runs, took, _ = own.get(row, (0, 0, 0))
-                own[row] = max(runs, s.runs), took + s.nanoseconds, s.step
+                own[row] = max(runs, s.runs), took + spent[number, s.step], s.step
                 self.rows[row].launches += s.runs
             for row, (runs, took, step) in own.items():
                 self.rows[row].ran_often(runs, took, facts.work(step))
             self._here |= set(own)
         lasts: dict[int, dict[int, tuple[int, int, int]]] = {}
-        for x in ran.spans(n.begin, n.end):
+        for x in spans:
             facts = self._facts_of(ran.parts[x.part].program)
             name, kind = facts.names[x.step]
             program = ran.parts[x.part].program.name

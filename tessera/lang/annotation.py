@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tessera.core.dims import Dim, Shape, parse_dim, symbols
+from tessera.core.dims import Dim, Shape, symbols
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import AnnotationError, OperandError, TesseraError, located
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.types import LARGEST_SIZE, TensorType, check_rank
 
 

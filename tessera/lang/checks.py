@@ -16,8 +16,9 @@ from tessera.checks.roofline import MACHINES, RooflineMachine
 from tessera.checks.specialise import specialise
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import solve
-from tessera.core.dims import Size, parse_dim, substitute, symbols
+from tessera.core.dims import Size, substitute, symbols
 from tessera.core.errors import OperandError, TesseraError, located
+from tessera.core.parse_sizes import parse_dim
 from tessera.ir.graph.ir import Value, data_of
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.kernel.check_assembly import check_assembly

@@ -136,7 +136,7 @@ def test_a_key_has_all_that_an_image_follows_from(monkeypatch: pytest.MonkeyPatc
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache, and a device whose kernels the Tile interpreter runs; verification reads no image."""
     monkeypatch.setattr(artifact, "_sources", lambda: "sources")
-    with launching_gpus(), override(cache_dir=tmp_path, verify=False):
+    with launching_gpus(keeps_programs=True), override(cache_dir=tmp_path, verify=False):
         yield tmp_path / "programs"
 
 

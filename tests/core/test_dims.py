@@ -13,7 +13,6 @@ from tessera.core.dims import (
     Dim,
     bounds,
     larger,
-    parse_dim,
     product,
     smaller,
     split_terms,
@@ -23,6 +22,7 @@ from tessera.core.dims import (
 )
 from tessera.core.dtype import f32
 from tessera.core.errors import AnnotationError, ShapeError
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.signature import Signature, broadcast_shapes
 from tessera.core.types import TensorType
 

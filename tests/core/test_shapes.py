@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import Tensor, f32, op
 from tessera.core.constraints import Scope, scope, unify
-from tessera.core.dims import parse_dim, substitute, symbol
+from tessera.core.dims import substitute, symbol
 from tessera.core.errors import AnnotationError, ShapeError
+from tessera.core.parse_sizes import parse_dim
 
 
 def ones(*shape):

@@ -15,9 +15,10 @@ from tessera.algebra.kind import KINDS
 from tessera.algebra.laws.datum import FUNCTIONS, Datum, closure, leaf, make, number, symbol
 from tessera.algebra.operator import Operator
 from tessera.algebra.table import IndexTable
-from tessera.core.dims import Dim, parse_dim
+from tessera.core.dims import Dim
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import OperandError
+from tessera.core.parse_sizes import parse_dim
 
 FORMAT = "tessera derivation 1"
 Json = Any

@@ -16,9 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tessera.core.dims import Size, parse_dim
+from tessera.core.dims import Size
 from tessera.core.dtype import FORMATS, DType
 from tessera.core.errors import ParseError, TesseraError
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.scalar import SCALARS, Number
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import (

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import op
 from tessera.core.constant import Constant
-from tessera.core.dims import parse_dim, symbol
+from tessera.core.dims import symbol
 from tessera.core.dtype import FORMATS, accum, as_dtype, bf16, f32, loss_scale, saturate
 from tessera.core.errors import OperandError, ParseError
+from tessera.core.parse_sizes import parse_dim
 from tessera.core.text import Reader, attribute_text, type_text
 from tessera.core.types import TensorType
 from tessera.ir.graph.interp import interpret

@@ -163,7 +163,9 @@ _usual_launch = GpuLowering._launch
 
 
 @contextmanager
-def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
+def launching_gpus(
+    kind: str = "cuda", devices: int = 1, keeps_programs: bool = False
+) -> Iterator[FakeCuda]:
     """While the block runs there are so many devices of a kind; their kernels are launched by the driver."""
     fake = FAKES[kind](total=1 << 28, devices=devices)
     kernels = _Kernels(fake)
@@ -172,9 +174,11 @@ def launching_gpus(kind: str = "cuda", devices: int = 1) -> Iterator[FakeCuda]:
             GpuLowering, "_launch", lambda p, *given, **named: kernels.launch(p, *given, **named)
         )
         patch.setattr(bind, "build", kernels.build)
-        # A program read from disk is not lowered, so its kernels would be unknown here.
-        patch.setattr(artifact, "stored", lambda key, read: None)
-        patch.setattr(artifact, "keep", lambda key, data: None)
+        if (
+            not keeps_programs
+        ):  # a program of another process, read from disk, has kernels that are unknown here
+            patch.setattr(artifact, "stored", lambda key, read: None)
+            patch.setattr(artifact, "keep", lambda key, data: None)
         _forget()
         try:
             yield fake

@@ -998,7 +998,7 @@ template <class... A> Result roots(const A &...given) { return detail::call("roo
 template <class... A> Result rope(const A &...given) { return detail::call("rope", given...); }
 /** x turned by 90 degrees k times, from the first of two axes towards the second.  Python: op.rot90(x, k=1, axes=(0, 1)) */
 template <class... A> Result rot90(const A &...given) { return detail::call("rot90", given...); }
-/** Nearest whole number, ties to even.  Python: op.round(x, /) */
+/** Nearest whole number, ties to even.  Python: op.round(x, decimals=0) */
 template <class... A> Result round(const A &...given) { return detail::call("round", given...); }
 /** One over the square root.  Python: op.rsqrt(x, /) */
 template <class... A> Result rsqrt(const A &...given) { return detail::call("rsqrt", given...); }
