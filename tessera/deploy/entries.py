@@ -11,15 +11,14 @@ import numpy as np
 
 from tessera.core import tree
 from tessera.core.dims import Size
-from tessera.core.dtype import f32
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.deploy.calls import dotted, fixed_text
-from tessera.ir.graph.ir import Builder, Graph, Value, data_of, on_host
-from tessera.lang.annotation import TensorSpec
+from tessera.ir.graph.ir import Graph, Value, data_of, on_host
 from tessera.lang.arguments import Call
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.methods import BoundMethod
+from tessera.lang.placeholders import placed
 from tessera.lang.trace import is_tensor
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -92,8 +91,8 @@ def trace_entry(name: str, f: Any, args: Sequence[Any], weights: Any) -> TracedE
     if not callable(f):
         raise OperandError(f"bundle: entry {called!r} is {type(f).__name__}, expected a function")
     jitted = f if isinstance(f, Jitted | BoundMethod) else jit(f)
-    placed = [tree.map(_placeholder, a) for a in args]
-    given = placed if weights is None else [weights, *placed]
+    taken = [placed(a) for a in args]
+    given = taken if weights is None else [weights, *taken]
     t, call = jitted.traced_call(*given)
     bound = isinstance(jitted, BoundMethod)
     held = int(bound) + int(weights is not None)
@@ -146,14 +145,6 @@ def _identifier(name: str) -> str:
         made = re.sub(r"\W", "_", name, flags=re.ASCII)[:31]
         return made if _NAME.fullmatch(made) else f"f{made}"
     return name
-
-
-def _placeholder(x: Any) -> Any:
-    if isinstance(x, TensorSpec):
-        return Builder().input(TensorType(x.dtype or f32, x.shape))
-    if isinstance(x, TensorType):
-        return Builder().input(x)
-    return x
 
 
 # Results --------------------------------------------------------------------------------------

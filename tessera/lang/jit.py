@@ -69,6 +69,7 @@ from tessera.lang.habits import FunctionHabits
 from tessera.lang.lowered import Lowered
 from tessera.lang.methods import BoundMethod
 from tessera.lang.observe import CALLS
+from tessera.lang.placeholders import placed
 from tessera.lang.results import Returns
 from tessera.lang.schedules import schedules_of
 from tessera.lang.shortcut import follow
@@ -289,7 +290,13 @@ class Jitted(FunctionHabits):
         mode = flags()
         return self._target or mode.target, self._numerics or mode.numerics, mode.checked
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _take_apart(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        seen: Callable[[Any], Any] = lambda x: x,
+    ) -> Call:
+        """A call taken apart; `seen` is what an argument that is not static is taken for."""
         try:
             given = self._signature.bind(*args, **kwargs).arguments
         except TypeError as e:
@@ -302,7 +309,7 @@ class Jitted(FunctionHabits):
             if n in self._static or (n in self._keyword_only and isinstance(v, PLAIN))
         }
         check_statics(self._name, static)
-        dynamic = {n: v for n, v in given.items() if n not in static}
+        dynamic = {n: seen(v) for n, v in given.items() if n not in static}
         return Call(self._name, dynamic, static, self._is_method and self._first in dynamic)
 
     def _entry(self, c: Call) -> Variant:
@@ -471,9 +478,9 @@ class Jitted(FunctionHabits):
         return place or self._target or target_in_force(), self._mode()[1]
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """This function at every level of the compiler, for these arguments."""
+        """This function at every level of the compiler, for these arguments or types (Tensor["B", 64])."""
         try:
-            c = self._take_apart(args, kwargs)
+            c = self._take_apart(args, kwargs, placed)
             executable = self._entry(c).executable
             if not executable.is_whole:
                 data = [data_of(v, self._name) for v in c.tensors]
@@ -485,9 +492,9 @@ class Jitted(FunctionHabits):
         raise error
 
     def traced(self, *args: Any, **kwargs: Any) -> Graph:
-        """The graph of this function for these arguments, before any pass."""
+        """The graph of this function for these arguments or types, before any pass."""
         try:
-            c = self._take_apart(args, kwargs)
+            c = self._take_apart(args, kwargs, placed)
             return self._trace(c, self._trace_types(c)).graph
         except TesseraError as e:
             error = located(e)

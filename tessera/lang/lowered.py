@@ -13,6 +13,7 @@ from tessera.compile.executable import Executable, PassResult
 from tessera.compile.fallback import PlainExecutable
 from tessera.compile.passes import GRAPH
 from tessera.core.deferred import Deferred
+from tessera.core.dims import symbols
 from tessera.core.errors import OperandError, located
 from tessera.core.kernels import Kernels
 from tessera.ir.graph.ir import Graph, Node
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # loaded by the first function that is compiled for the machi
 
 # Loaded when the nests of a program are first saved.
 _default_nest = Deferred("tessera.ir.schedule.nests.choose:default_nest")
+
+_OF_ALL_SIZES = frozenset(("schedule", "tile", "target", "host", "record"))
 
 
 class Lowered:
@@ -89,6 +92,7 @@ class Lowered:
         Steps that have no kernel are in `host_steps`; a warning names them.
         """
         made = getattr(self._executable, "code_at", None)
+        self._demand_numbers("code")
         if made is None:
             raise located(
                 OperandError(
@@ -141,6 +145,7 @@ class Lowered:
         return self._machine("sizes").sizes_at(self._shapes)
 
     def _machine(self, level: str) -> MachineExecutable:
+        self._demand_numbers(level)
         if isinstance(self._executable, PlainExecutable):
             raise located(
                 OperandError(
@@ -162,7 +167,22 @@ class Lowered:
         It is the record of the compilation that ran; only what a program from the disk has skipped is run
         now.
         """
+        self._demand_numbers("record")
         return self._executable.record_at(self._shapes)
+
+    def _demand_numbers(self, level: str) -> None:
+        """Refuse a level that depends on sizes which have no number."""
+        on_cpu = hasattr(self._executable, "image")  # whose code serves all sizes
+        if level == "schedule" or (on_cpu and level in _OF_ALL_SIZES):
+            return
+        names = sorted({n for shape in self._shapes for s in shape for n in symbols(s)})
+        if names:
+            raise located(
+                OperandError(
+                    f"lower: {level} needs a number for {', '.join(names)}; lower with tensors, or with "
+                    "types of numbers such as Tensor[8, 64]"
+                )
+            )
 
 
 def _why(n: Node) -> str:

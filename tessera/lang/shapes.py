@@ -10,15 +10,15 @@ from typing import Any
 from tessera.core import tree
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.constraints import Guard
-from tessera.core.dtype import f32
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.looking import looking
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Builder, Graph
+from tessera.ir.graph.ir import Graph
 from tessera.lang.annotation import StateSpec, TensorSpec
 from tessera.lang.arguments import argument, leaf_names
 from tessera.lang.jit import Jitted
+from tessera.lang.placeholders import placed
 from tessera.lang.trace import is_tensor
 from tessera.lang.trace import trace as trace_function
 from tessera.ops.region import Traced
@@ -100,12 +100,12 @@ def _traced(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     # The body of a jitted function, but not of other wrappers: grad(f) is not f.
     plain = inspect.unwrap(f, stop=lambda g: not isinstance(g, Jitted))
     given = args or _annotated(plain)
-    placed = tree.map(_placeholder, _stood_in(tuple(given)))
-    types = [argument(x).type for x in tree.leaves((placed, kwargs)) if is_tensor(x)]
-    names = _names(plain, placed, kwargs)
+    taken, kwargs = placed(tuple(given)), placed(kwargs)
+    types = [argument(x).type for x in tree.leaves((taken, kwargs)) if is_tensor(x)]
+    names = _names(plain, taken, kwargs)
     name = getattr(plain, "__name__", "function")
     with looking():
-        return trace_function(plain, placed, kwargs, types, name, names, weak_numbers=True)
+        return trace_function(plain, taken, kwargs, types, name, names, weak_numbers=True)
 
 
 def _annotated(f: Callable[..., Any]) -> list[TensorSpec | StateSpec]:
@@ -117,25 +117,6 @@ def _annotated(f: Callable[..., Any]) -> list[TensorSpec | StateSpec]:
             'argument, such as Tensor["B", 64, f32]'
         )
     return specs
-
-
-def _stood_in(x: Any) -> Any:
-    """The arguments, with states of placeholders for annotations of states."""
-    if isinstance(x, StateSpec):
-        return x.stand_in(Builder().input)
-    if isinstance(x, dict):
-        return {k: _stood_in(v) for k, v in x.items()}
-    if type(x) in (list, tuple):
-        return type(x)(_stood_in(v) for v in x)
-    return x
-
-
-def _placeholder(x: Any) -> Any:
-    if isinstance(x, TensorSpec):
-        return Builder().input(TensorType(x.dtype or f32, x.shape))
-    if isinstance(x, TensorType):
-        return Builder().input(x)
-    return x
 
 
 def _names(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
