@@ -38,7 +38,6 @@ from tessera.core.errors import CompilerFaultWarning as CompilerFaultWarning
 from tessera.core.errors import TesseraError as TesseraError
 from tessera.core.flags import checked as checked
 from tessera.core.flags import numerics as numerics
-from tessera.core.imports import find_attributes as _find_attributes
 from tessera.core.moved import tell_moved as _tell_moved
 from tessera.core.picture import PICTURES as _PICTURES
 from tessera.lang import dist as dist
@@ -61,7 +60,6 @@ from tessera.lang.dist.alpa import alpa_shard as alpa_shard
 from tessera.lang.dist.pmap import pmap as pmap
 from tessera.lang.dist.scope import mesh as mesh
 from tessera.lang.effects import prefetch as prefetch
-from tessera.lang.habits import know_functions as _know_functions
 from tessera.lang.jacobians import hessian as hessian
 from tessera.lang.jacobians import hvp as hvp
 from tessera.lang.jacobians import jacfwd as jacfwd
@@ -182,8 +180,6 @@ _KERNELS = {
 
 
 _tell_moved()
-_find_attributes("tessera")
-_know_functions(n for n in dir(op) if callable(getattr(op, n)))
 _TILE_ENGINE.provide(lambda: importlib.import_module("tessera.lang.kernel.traced"))
 _PICTURES.provide(lambda: importlib.import_module("tessera.inspect.pictures"))
 _ARRAY_NAMESPACE.provide(lambda: importlib.import_module("tessera.array_api"))

@@ -52,8 +52,3 @@ class _AttributeLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = self._module
-
-
-def find_attributes(package: str) -> None:
-    """Let imports find the attributes of a package, after everything else."""
-    sys.meta_path.append(AttributeFinder(package))
