@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from html import escape
 from pathlib import Path
 from types import MethodType
@@ -89,6 +89,13 @@ def _token(x: Tensor) -> Any:
     return x.type if d is CPU else (x.type, d.kind, d.index)
 
 
+def _name_of(f: Any) -> str:
+    """The name of a function, of what a functools.partial calls, or of the class of another callable."""
+    if isinstance(f, partial):
+        return _name_of(f.func)
+    return getattr(f, "__name__", None) or type(f).__name__
+
+
 class Jitted(FunctionHabits):
     """A function that compiles itself for the types it is called with."""
 
@@ -109,7 +116,8 @@ class Jitted(FunctionHabits):
         except ScheduleError as e:
             raise located(e) from None
         update_wrapper(self, f)
-        self._f, self._name = f, getattr(f, "__name__", "function")
+        self._f = f
+        self._name = self.__name__ = _name_of(f)
         try:
             self._signature = inspect.signature(f, eval_str=True)
         except NameError:
@@ -361,7 +369,8 @@ class Jitted(FunctionHabits):
         values = tree.unflatten(c.structure, leaves)
         given = self._arguments(dict(zip(c.names, values, strict=True)) | c.static)
         called = (self, given.args, given.kwargs)
-        note(Compilation(self._name, executable, data, why, seconds, None, *called))
+        executable, blocks = executable.of_rank(data)
+        note(Compilation(self._name, executable, blocks, why, seconds, None, *called))
 
     def _arguments(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
         bound = inspect.BoundArguments(self._signature, OrderedDict())
@@ -446,7 +455,12 @@ class Jitted(FunctionHabits):
         """This function at every level of the compiler, for these arguments or types (Tensor["B", 64])."""
         try:
             c = self._take_apart(args, kwargs, placed)
-            return Lowered(self._entry(c).executable, [t.shape for t in c.types])  # type: ignore[misc]
+            executable = self._entry(c).executable
+            if not executable.is_whole:
+                data = [data_of(v, self._name) for v in c.tensors]
+                own, blocks = executable.of_rank(data)
+                return Lowered(own, [x.shape for x in blocks])
+            return Lowered(executable, [t.shape for t in c.types])  # type: ignore[misc]
         except TesseraError as e:
             error = located(e)
         raise error
@@ -477,9 +491,9 @@ class Jitted(FunctionHabits):
             c = f._take_apart(args, kwargs)
             data = [data_of(v, self._name) for v in c.tensors]
             with rewrites() as log:
-                executable = f._entry(c).executable
+                executable, blocks = f._entry(c).executable.of_rank(data)
             shown = (gpu,) if isinstance(gpu, str) else tuple(gpu)
-            written: Path = _write_page(executable, data, path, log, shown)
+            written: Path = _write_page(executable, blocks, path, log, shown)
             return written
         except TesseraError as e:
             error = located(e)
