@@ -21,6 +21,7 @@ from tessera.cli.programs import (
     specs_of,
 )
 from tessera.cli.show import Console, Failure, UsageError, escape, split, write_file
+from tessera.cli.subjects import own_name
 from tessera.core.deferred import Deferred
 from tessera.inspect.attach import attached
 from tessera.inspect.page import demand_folder, render, run_page, write_page
@@ -106,7 +107,7 @@ def _written(args: argparse.Namespace) -> Path:
         f = found_in(path, name, defined)
         specs_of(f)
     except UsageError as e:  # it may be made, and called, when the program runs
-        return _inspect_run(args, path, name, found, seen, e)
+        return _inspect_run(args, path, name, own_name(defined, name), found, seen, e)
     sizes, rng = sizes_of(args.size, [f]), np.random.default_rng(0)
     written: Path = f.inspect(**arguments_of(f, sizes, rng), path=args.out, gpu=args.gpu)
     return written
@@ -116,6 +117,7 @@ def _inspect_run(
     args: argparse.Namespace,
     path: str,
     name: str,
+    own: str,
     known: Sequence[Compilation],
     seen: Watched,
     otherwise: UsageError,
@@ -131,7 +133,7 @@ def _inspect_run(
         with compilations() as made, watching() as during, suppress(SystemExit, KeyboardInterrupt):
             execute(path, "__main__", args.rest)
         found, seen = made, during
-    shown = [c for c in found if not name or c.name == name]
+    shown = [c for c in found if not name or c.name == own]
     if not shown:
         raise otherwise
     say(_summary(shown), style="dim")

@@ -21,6 +21,7 @@ from tessera.ir.graph.ir import concrete
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.kernel.signature import TileSpec
+from tessera.lang.methods import BoundMethod
 from tessera.lang.tensor import Tensor
 
 _run_model = Deferred("tessera.cli.onnx:run_model")
@@ -43,7 +44,10 @@ def found_in(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
         )
     if not callable(defined[name]):
         raise UsageError(f"'{name}' in {path} is {type(defined[name]).__name__}, not a function")
-    f: Jitted = jitted.get(name) or jit(defined[name])
+    found = defined[name]
+    if isinstance(found, BoundMethod):
+        raise UsageError(f"{name} is a method of a value in {path}; call {name} when the file runs")
+    f: Jitted = jitted.get(name) or jit(found)
     return f
 
 
@@ -56,7 +60,7 @@ def specs_of(f: Jitted) -> dict[str, TensorSpec]:
             specs[p.name] = spec
         elif p.default is p.empty:
             bare.append(p.name)
-    name = getattr(f, "__name__", "the function")
+    name = getattr(f, "name", None) or getattr(f, "__name__", "the function")
     if bare:
         raise UsageError(
             f"{name} has parameters without a Tensor annotation: {', '.join(bare)}; "
@@ -141,7 +145,13 @@ def execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:
 def _check(path: str) -> None:
     """Raise when a file is no Python program."""
     if not Path(path).is_file():
-        raise UsageError(f"there is no file {path}")
+        file, colon, name = path.rpartition(":")
+        inner = (
+            f"; {name} is no name of the file itself: name a function, as {file}:function"
+            if (colon and Path(file).is_file())
+            else ""
+        )
+        raise UsageError(f"there is no file {path}{inner}")
     try:
         text = Path(path).read_bytes()
         if b"\0" in text:

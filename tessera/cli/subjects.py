@@ -17,6 +17,7 @@ from tessera.lang.annotation import TensorSpec
 from tessera.lang.compilations import Compilation, compilations
 from tessera.lang.jit import Jitted, jit
 from tessera.lang.kernel.decorate import KernelFunction
+from tessera.lang.methods import BoundMethod
 
 Draw = Callable[[Jitted, Mapping[str, int]], Mapping[str, Any]]
 
@@ -68,7 +69,7 @@ def subjects_of(
         found = (
             [Subject(f.keeping(), (), draw(f, values))]
             if isinstance(f, Jitted)
-            else _called(calls, n)
+            else _called(calls, own_name(defined, n))
         )
         if not found and isinstance(f, UsageError):
             raise f
@@ -119,6 +120,14 @@ def calls_of(path: str, rest: Sequence[str]) -> list[Compilation]:
         except TesseraError as e:
             say(f"the program ended with {escape(str(e))}", style="dim", soft_wrap=True)
     return found
+
+
+def own_name(defined: Mapping[str, Any], name: str) -> str:
+    """What a function of a file calls itself, as its compilations do: f = ts.jit(lambda x: ...) is
+    <lambda>.
+    """
+    f = defined.get(name)
+    return f.name if isinstance(f, Jitted | BoundMethod) else name
 
 
 def _called(calls: Sequence[Compilation], name: str) -> list[Subject]:

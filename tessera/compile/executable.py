@@ -77,6 +77,12 @@ class Executable:
         self._plan = SlotPlan(graph, None, self.kernel_of) if graph.static else None
         self._sized: dict[tuple[tuple[int, ...], ...], SlotPlan] = {}
 
+    is_whole: bool = True  # whether it runs on whole arrays, not on the blocks of a rank
+
+    def of_rank(self, data: Sequence[Any]) -> tuple[Executable, Sequence[Any]]:
+        """The program that this rank runs on these arrays, and its blocks of them."""
+        return self, data
+
     def record_at(self, shapes: Sequence[tuple[int, ...]]) -> tuple[PassResult, ...]:
         """The record of every level for inputs of these shapes."""
         return self.record

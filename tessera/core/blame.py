@@ -42,7 +42,10 @@ def misfit(
     except TypeError as e:
         advice = _advice(signature, kwargs) or _one_tuple(name, signature, args)
         advice = advice or (f"; {CALLS[name]}" if name in CALLS else "")
-        return OperandError(f"{name}: {_told(e)}{advice}; it takes {_shown(signature)}")
+        # lr is missing because it was called learning_rate: the name is the mistake.
+        strange = next((n for n in kwargs if n not in signature.parameters), "") if advice else ""
+        why = f"got an unexpected keyword argument '{strange}'" if strange else _told(e)
+        return OperandError(f"{name}: {why}{advice}; it takes {_shown(signature)}")
     for n, x in bound.arguments.items():
         wanted = _wanted(signature.parameters[n], x)
         if wanted:

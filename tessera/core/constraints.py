@@ -194,9 +194,22 @@ def _bind_size(where: str, size: Dim, n: int, env: dict[str, int], witness: dict
         known = ", ".join(f"{s} = {env[s]} from {witness[s]}" for s in sorted(symbols(size)))
         raise ShapeError(f"{where} is {n}, but {size} is {rest} ({known})")
     value = _solve_linear(rest, n)
+    if value is None and not _is_linear(rest):
+        names = ", ".join(sorted(symbols(rest)))
+        raise ShapeError(
+            f"{where} is {n}, but {names} does not follow from {size}; name {names} on another axis, "
+            "or give this axis a name of its own"
+        )
     if value is None:
         raise ShapeError(f"{where} is {n}, which is no value of {size}")
     env[value[0]], witness[value[0]] = value[1], where
+
+
+def _is_linear(size: Dim) -> bool:
+    """Whether a size is a multiple of one symbol and a number: k N + c."""
+    names = symbols(size)
+    at = [substitute(size, dict.fromkeys(names, i)) for i in range(3)]
+    return len(names) == 1 and at[2] - at[1] == at[1] - at[0] != 0
 
 
 def _solve_linear(size: Dim, n: int) -> tuple[str, int] | None:

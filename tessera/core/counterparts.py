@@ -149,8 +149,9 @@ NAMES: dict[str, str] = {
     "numpy": "op", "set_printoptions": "numpy.set_printoptions",
     "associative_scan": "ts.associative_scan(f, x)",
     # networks and training
-    "Module": "ts.nn.Module", "Parameter": "a tensor as a field of a module", "DataLoader": "ts.data",
-    "Dataset": "ts.data", "Adam": "optim.adam(lr)",
+    "Module": "ts.nn.Module", "Parameter": "a tensor as a field of a module",
+    "DataLoader": "ts.data.Loader(dataset, batch)",
+    "Dataset": "a class with __len__ and __getitem__, or a tuple of arrays", "Adam": "optim.adam(lr)",
     "AdamW": "optim.adamw(lr)", "SGD": "optim.sgd(lr)", "RMSprop": "optim.rmsprop(lr)",
     "Adagrad": "optim.adagrad(lr)", "Adamax": "optim.adamax(lr)", "NAdam": "optim.nadam(lr)",
     "RAdam": "optim.radam(lr)", "LBFGS": "optim.lbfgs", "Adadelta": "optim.adadelta(lr)",
@@ -210,6 +211,9 @@ NAMES: dict[str, str] = {
     "tree.tree_leaves": "tree.leaves",
 }  # fmt: skip
 
+_WHOLE = (
+    "nothing: a tensor is whole, in the order of its axes; x.numpy().strides are those of its array"
+)
 # Methods and attributes of arrays.
 METHODS: dict[str, str] = {
     "sharding": "t.layout, and t.mesh", "addressable_shards": "t.layout, and t.mesh",
@@ -241,7 +245,37 @@ METHODS: dict[str, str] = {
     "block_until_ready": "x, which is ready", "device_buffer": "x.numpy()", "data_ptr": "x.__dlpack__()",
     "step": "opt.update(grads, state, params)",
     "zero_grad": "nothing: gradients are results", "put": "x.at[index].set(value)",
-    "mul": "x.at[index].multiply(value)",
+    "mul": "x * y, or x.at[index].multiply(value)", "add": "x + y", "sub": "x - y",
+    "subtract": "x - y", "multiply": "x * y",
+    "divide": "x / y", "true_divide": "x / y", "floor_divide": "x // y", "negative": "-x", "mv": "x @ y",
+    "addmm": "x + a @ b", "eq": "x == y", "less": "x < y", "greater": "x > y", "not_equal": "x != y",
+    "less_equal": "x <= y", "greater_equal": "x >= y", "t": "x.T", "adjoint": "op.conj(x).mT",
+    "allclose": "np.allclose(x, y), or ts.testing.assert_close(x, y)", "equal": "bool(op.all(x == y))",
+    "amax": "x.max(axis)", "amin": "x.min(axis)", "ptp": "x.max() - x.min()",
+    "type_as": "x.astype(y.dtype)", "short": 'x.astype("i16")', "char": 'x.astype("i8")',
+    "byte": 'x.astype("u8")', "is_floating_point": "x.dtype.is_float", "is_complex": "x.dtype.is_complex",
+    "is_cuda": "x.device.kind", "is_cpu": "x.device.kind", "get_device": "x.device.index",
+    "element_size": "x.dtype.bits // 8", "itemsize": "x.dtype.bits // 8", "ndimension": "x.ndim",
+    "new_zeros": "ts.zeros(shape, x.dtype)", "new_ones": "ts.ones(shape, x.dtype)",
+    "new_full": "ts.full(shape, value, x.dtype)", "new_empty": "ts.zeros(shape, x.dtype)",
+    "new_tensor": "ts.tensor(data, x.dtype)", "stride": _WHOLE, "strides": _WHOLE,
+    "is_contiguous": _WHOLE, "storage_offset": _WHOLE, "flags": _WHOLE, "base": _WHOLE,
+    "untyped_storage": "x.numpy()", "flat": "x.reshape(-1)", "tobytes": "x.numpy().tobytes()",
+    "tofile": "x.numpy().tofile(path), or ts.save(path, x)", "dump": "ts.save(path, x)",
+    "resize": "x.reshape(shape)", "reshape_as": "x.reshape(y.shape)", "unflatten": "x.reshape(shape)",
+    "unbind": "list(x), which goes along the first axis", "select": "x[i], or x[:, i] along axis 1",
+    "narrow": "x[start:stop], or x[:, start:stop] along axis 1",
+    "masked_select": "x[mask] outside of jit, or op.where(mask, x, 0)",
+    "masked_scatter": "op.where(mask, y, x)",
+    "index_add": "x.at[index].add(value)", "index_put": "x.at[index].set(value)",
+    "index_copy": "x.at[index].set(value)", "index_fill": "x.at[index].set(value)",
+    "scatter_reduce": "x.at[index].add(value), or .max, .min, .multiply",
+    "repeat_interleave": "op.repeat(x, count, axis)", "tensor_split": "op.split(x, count, axis)",
+    "partition": "op.sort(x)", "argpartition": "op.topk(x, count)", "compress": "x[mask]",
+    "grad_fn": "ts.grad(f)(x)", "is_leaf": "ts.grad(f)(x)", "retain_grad": "ts.grad(f)(x)",
+    "register_hook": "ts.custom_vjp", "pin_memory": "nothing: copies to a GPU go through pinned memory",
+    "to_dense": "x, which is dense already", "is_fully_replicated": "t.layout",
+    "copy_to_host_async": 'x.to("cpu", non_blocking=True)',
 }  # fmt: skip
 
 # Methods of modules.

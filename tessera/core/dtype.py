@@ -117,6 +117,21 @@ class DType:
             _INTERNED[key] = made
         return _INTERNED[key]
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same; also of a NumPy dtype or a name, as in x.dtype == np.float32."""
+        if self is other:
+            return True
+        if not isinstance(other, str | np.dtype) and not (
+            isinstance(other, type) and issubclass(other, np.generic)
+        ):
+            return NotImplemented
+        try:
+            return self is as_dtype(other)
+        except DTypeError:
+            return False
+
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
         if self.policy.math == "tf32":
             rest = str(replace(self.policy, math=None))

@@ -8,6 +8,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from tessera.core.imports import AttributeFinder
+
 # Below tessera; what was in a folder is in the folder that it became.
 MOVED = {
     "accelerator": "compile.gpu",
@@ -139,5 +141,5 @@ class _Moved(MetaPathFinder):
 
 
 def tell_moved() -> None:
-    """Have imports of old names say the new ones."""
-    sys.meta_path.append(_Moved())
+    """Have imports of old names say the new ones, and those of attributes find them."""
+    sys.meta_path += [_Moved(), AttributeFinder("tessera")]

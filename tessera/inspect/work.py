@@ -190,6 +190,8 @@ def lines_of(step: Step, sizes: Sizes) -> dict[Location | None, float]:
         # A stage that only moves takes time, too.
         found[s.location] = found.get(s.location, 0.0) + w.cost + _points(s, sizes)
     total = sum(found.values())
+    if not total:  # no element at all
+        return dict.fromkeys(found, 1 / len(found))
     return {where: x / total for where, x in found.items()}
 
 

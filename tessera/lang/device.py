@@ -52,6 +52,9 @@ def _gpus() -> tuple[Device, ...]:
     return tuple(Device(kind, i) for kind in kinds for i in range(_count(kind)))
 
 
+_OTHERS = ("gpu", "rocm", "xpu", "mps", "metal", "nvidia", "amd", "tpu")  # kinds of other libraries
+
+
 def as_device(x: Any) -> Device:
     """The device that x names: a Device, "cpu" or "cpu:1"."""
     if isinstance(x, Preferred):
@@ -72,6 +75,7 @@ def as_device(x: Any) -> Device:
             driver.load(found.kind)  # says why there is none
         raise DeviceError(
             f"there is no device {found}; devices are {', '.join(map(str, devices()))}"
+            + ("; a GPU is 'cuda' of NVIDIA, 'hip' of AMD" if found.kind in _OTHERS else "")
         )
     return found
 

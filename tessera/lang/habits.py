@@ -11,6 +11,7 @@ from typing import Any
 
 from tessera.core.counterparts import METHODS, NAMES, wanted
 from tessera.core.errors import NoAttributeError, TraceError, located
+from tessera.core.library_names import ANSWERS
 from tessera.ops.define import FUNCTIONS
 
 
@@ -29,8 +30,11 @@ def _advice(name: str, there: Iterable[str]) -> str:
         return wanted(METHODS[name])
     if name.endswith("_") and not name.startswith("_"):
         return "tensors are values: write x = x + y, or x = x.at[index].set(value)"
-    if name in FUNCTIONS or name in _METHODS.split():
+    if name in FUNCTIONS or name in _functions or name in _METHODS.split():
         return f"write op.{name}(x)"
+    known = NAMES.get(name) or ANSWERS.get(name)
+    if known:
+        return wanted(known)
     near = difflib.get_close_matches(name, [n for n in there if not n.startswith("_")], 1)
     return f"did you mean '{near[0]}'?" if near else ""
 
@@ -69,7 +73,12 @@ class _Absent:
         return located(NoAttributeError(text))  # type: ignore[return-value]
 
 
-_NAMES = (*METHODS, *_METHODS.split(), *_IN_PLACE.split())
+# Functions of other libraries that their arrays have as methods, too: x.absolute() is op.abs(x).
+_FUNCTIONS = [n for n, to in (ANSWERS | NAMES).items() if n.isidentifier() and to.startswith("op.")]
+_KNOWN = dict.fromkeys((*METHODS, *_METHODS.split(), *_FUNCTIONS, *FUNCTIONS))
+_NAMES = dict.fromkeys(
+    (*_KNOWN, *_IN_PLACE.split(), *(f"{n}_" for n in _KNOWN if not n.endswith("_")))
+)
 
 
 class Habits:
@@ -83,6 +92,18 @@ class Habits:
             for n in object.__dir__(self)
             if is_shown(n) and not isinstance(getattr_static(type(self), n, None), _Absent)
         ]
+
+
+class ElementCount(int):
+    """How many elements a tensor has: a number; a call of it, as in PyTorch, is told what to write."""
+
+    def __call__(self, dim: object = None) -> int:
+        ours = "x.shape" if dim is None else f"x.shape[{dim}]"
+        raise located(
+            NoAttributeError(
+                f"x.size is the number of elements, {int(self)}, and no function; write {ours}"
+            )
+        )
 
 
 # What people ask of a compiled function in PyTorch and JAX, and what to write here.
@@ -125,6 +146,20 @@ def is_shown(name: str) -> bool:
 
 for _name in _NAMES:
     setattr(Habits, _name, _Absent(_name))
+_functions: set[str] = set()  # of op that are no records
+
+
+def know_functions(names: Iterable[str]) -> None:
+    """Have a tensor answer x.name with op.name(x) for these functions of op."""
+    for name in names:
+        if name.islower() and not hasattr_static(Habits, name):
+            _functions.add(name)
+            setattr(Habits, name, _Absent(name))
+
+
+def hasattr_static(owner: Any, name: str) -> bool:
+    """Whether a class has an attribute, which is not computed."""
+    return any(name in k.__dict__ for k in owner.__mro__)
 
 
 def on_traced(name: str, ours: str, x: Any) -> TraceError:

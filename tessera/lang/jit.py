@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from html import escape
 from pathlib import Path
 from types import MethodType
@@ -22,11 +22,10 @@ from tessera.compile.fallback import Task, first_that_works
 from tessera.core import call_guard, tree
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.deferred import Deferred
-from tessera.core.device import ANYWHERE, CPU, GPUS, Device
+from tessera.core.device import CPU, Device
 from tessera.core.during import During
 from tessera.core.errors import (
     AnnotationError,
-    DeviceError,
     OperandError,
     ScheduleError,
     TesseraError,
@@ -35,7 +34,6 @@ from tessera.core.errors import (
 )
 from tessera.core.flags import NUMERICS, flags, override
 from tessera.core.garbage import collected_later
-from tessera.core.mesh import moving_to, told
 from tessera.core.spans import span
 from tessera.core.statics import static_key
 from tessera.core.types import TensorType
@@ -62,6 +60,7 @@ from tessera.lang.arguments import (
     numbers_of,
     unsettled,
 )
+from tessera.lang.call_device import device_of
 from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
@@ -90,6 +89,13 @@ def _token(x: Tensor) -> Any:
     return x.type if d is CPU else (x.type, d.kind, d.index)
 
 
+def _name_of(f: Any) -> str:
+    """The name of a function, of what a functools.partial calls, or of the class of another callable."""
+    if isinstance(f, partial):
+        return _name_of(f.func)
+    return getattr(f, "__name__", None) or type(f).__name__
+
+
 class Jitted(FunctionHabits):
     """A function that compiles itself for the types it is called with."""
 
@@ -110,7 +116,8 @@ class Jitted(FunctionHabits):
         except ScheduleError as e:
             raise located(e) from None
         update_wrapper(self, f)
-        self._f, self._name = f, getattr(f, "__name__", "function")
+        self._f = f
+        self._name = self.__name__ = _name_of(f)
         try:
             self._signature = inspect.signature(f, eval_str=True)
         except NameError:
@@ -306,7 +313,7 @@ class Jitted(FunctionHabits):
 
     def _entry(self, c: Call) -> Variant:
         target, numerics, checked = self._mode()
-        device = self._device(c, target)
+        device = device_of(self._name, c, target)
         if numerics == "strict" and device.kind != "cpu":
             raise OperandError(
                 f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have "
@@ -362,37 +369,13 @@ class Jitted(FunctionHabits):
         values = tree.unflatten(c.structure, leaves)
         given = self._arguments(dict(zip(c.names, values, strict=True)) | c.static)
         called = (self, given.args, given.kwargs)
-        note(Compilation(self._name, executable, data, why, seconds, None, *called))
+        executable, blocks = executable.of_rank(data)
+        note(Compilation(self._name, executable, blocks, why, seconds, None, *called))
 
     def _arguments(self, given: Mapping[str, Any]) -> inspect.BoundArguments:
         bound = inspect.BoundArguments(self._signature, OrderedDict())
         bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
         return bound
-
-    def _device(self, c: Call, target: str) -> Device:
-        """Where a call runs: where its tensors are, or on the GPU that the target names."""
-        first, (kind, _, which) = -1, target.partition(":")
-        on_gpu = kind in GPUS and (which or "0").isdecimal()
-        on_mesh = any(v.device.kind == "mesh" for v in c.tensors)
-        for i, v in enumerate(c.tensors):
-            if v.device is ANYWHERE or ((on_gpu or on_mesh) and v.device.kind == "cpu"):
-                continue  # it goes where the others are
-            if first < 0:
-                first = i
-            elif v.device != c.tensors[first].device:
-                raise self._far_apart(c, first, i)
-        if first >= 0 and c.tensors[first].device.kind != "cpu":
-            return c.tensors[first].device
-        return Device(kind, int(which or 0)) if on_gpu else CPU
-
-    def _far_apart(self, c: Call, i: int, j: int) -> DeviceError:
-        """The error of a call with tensors on two devices."""
-        names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
-        (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
-        return DeviceError(
-            f"{self._name}: argument '{a}' {v.type} is on {told(v.device)} but argument '{b}' {w.type} is on "
-            f"{told(w.device)}; {moving_to(v.device)}"
-        )
 
     def _donated(self, c: Call) -> tuple[int, ...]:
         """The numbers of the tensors in arguments that are donated."""
@@ -472,7 +455,12 @@ class Jitted(FunctionHabits):
         """This function at every level of the compiler, for these arguments or types (Tensor["B", 64])."""
         try:
             c = self._take_apart(args, kwargs, placed)
-            return Lowered(self._entry(c).executable, [t.shape for t in c.types])  # type: ignore[misc]
+            executable = self._entry(c).executable
+            if not executable.is_whole:
+                data = [data_of(v, self._name) for v in c.tensors]
+                own, blocks = executable.of_rank(data)
+                return Lowered(own, [x.shape for x in blocks])
+            return Lowered(executable, [t.shape for t in c.types])  # type: ignore[misc]
         except TesseraError as e:
             error = located(e)
         raise error
@@ -503,9 +491,9 @@ class Jitted(FunctionHabits):
             c = f._take_apart(args, kwargs)
             data = [data_of(v, self._name) for v in c.tensors]
             with rewrites() as log:
-                executable = f._entry(c).executable
+                executable, blocks = f._entry(c).executable.of_rank(data)
             shown = (gpu,) if isinstance(gpu, str) else tuple(gpu)
-            written: Path = _write_page(executable, data, path, log, shown)
+            written: Path = _write_page(executable, blocks, path, log, shown)
             return written
         except TesseraError as e:
             error = located(e)

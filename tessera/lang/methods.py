@@ -29,6 +29,11 @@ class BoundMethod:
         return self._jitted.traced_call(self._self, *args, **kwargs)
 
     @property
+    def name(self) -> str:
+        """What the method is called."""
+        return self._jitted.name
+
+    @property
     def mode(self) -> str:
         """The numerics of a call."""
         return self._jitted.mode

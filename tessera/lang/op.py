@@ -14,6 +14,7 @@ from tessera.core.errors import OperandError as _OperandError
 from tessera.core.errors import located as _located
 from tessera.lang import funm as _functions_of_matrices
 from tessera.lang import random as random
+from tessera.lang.habits import know_functions as _know_functions
 from tessera.lang.names.aliases import ALIASES as _ALIASES
 from tessera.lang.numpy_protocol import OPS as _OPS
 from tessera.lang.op_modules import MODULES as _MODULES
@@ -44,6 +45,7 @@ _FOUND |= {other: _FOUND[ours] for other, ours in _ALIASES.items()}
 globals().update(_FOUND)
 _OPS.provide(_FOUND)  # np.mean(t) is op.mean(t)
 __all__ += [name for name in _FOUND if name not in __all__]
+_know_functions(name for name, f in _FOUND.items() if callable(f))
 
 
 _MAKERS = ("asarray", "tensor", "from_dlpack", "key", "jit", "grad", "vmap")

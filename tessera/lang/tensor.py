@@ -120,7 +120,7 @@ _DECISIONS = frozenset(("bool", "int", "float", "complex", "index", "item"))
 
 
 @methods_blame_arguments
-class Tensor(Value, Plotted, ArrayMethods, habits.Habits, Shardable):
+class Tensor(Value, Plotted, ArrayMethods, Shardable, habits.Habits):
     """An n-dimensional array on a device, or a traced value inside jit and the transforms.
 
     `Tensor["B", "S", 64, bf16 @ accum(f32)]` is an annotation: sizes, symbolic or not, and a dtype.
@@ -142,7 +142,8 @@ class Tensor(Value, Plotted, ArrayMethods, habits.Habits, Shardable):
     @property
     def size(self) -> Any:
         """How many elements."""
-        return self.type.size
+        size = self.type.size
+        return habits.ElementCount(size) if type(size) is int else size
 
     @property
     def nbytes(self) -> Any:
@@ -276,7 +277,12 @@ class Tensor(Value, Plotted, ArrayMethods, habits.Habits, Shardable):
     def _scalar(self, what: str) -> Any:
         data = self._array(what)
         if data.ndim != 0 and (data.size != 1 or what == "index"):
-            raise located(ShapeError(f"{what}: {self.type} is not a scalar; use op.any or op.all"))
+            ways = (
+                "use op.any or op.all"
+                if what == "bool"
+                else "reduce it, as with x.sum(), or take an element"
+            )
+            raise located(ShapeError(f"{what}: {self.type} is not a scalar; {ways}"))
         return data.reshape(()).item() if data.ndim else data.item()
 
     def astype(self, dtype: Any, copy: bool = True) -> Tensor:

@@ -37,6 +37,9 @@ class Tuning:
     def __len__(self) -> int:
         return len(self.outcomes)
 
+    def __repr__(self) -> str:
+        return f"<tuning of {self.function}: {len(self)} kernels; print it for a table>"
+
     def __str__(self) -> str:
         rows = [("kernel", "default ms", "best ms", "gain", "nest")]
         rows += [

@@ -158,7 +158,14 @@ def as_layer(f: Any) -> Any:
         return f
     if not callable(f):
         raise located(
-            OperandError(f"nn: got {type(f).__name__} {f!r:.40}, expected a module or a function")
+            OperandError(
+                f"nn: got {type(f).__name__} {f!r:.40}, expected a module or a function"
+                + (
+                    "; give the parts one by one, nn.Sequential(*parts)"
+                    if isinstance(f, list | tuple)
+                    else ""
+                )
+            )
         )
     return Activation(f)
 

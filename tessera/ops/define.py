@@ -407,6 +407,10 @@ def _meet_number(op: str, dtype: DType, x: Any) -> DType:
 
 def axis_of(op: str, axis: Any, rank: int) -> int:
     """An axis counted from the front."""
+    if isinstance(axis, Value) and axis.ndim:
+        joins = op in ("concat", "stack")
+        hint = f"tensors go in a list, op.{op}([x, y])" if joins else "expected an integer"
+        raise AxisError(f"{op}: the axis is a tensor, {axis.type}; {hint}")
     if isinstance(axis, bool) or not hasattr(axis, "__index__"):
         raise AxisError(f"{op}: axis {axis!r} is not an integer")
     k = int(axis)

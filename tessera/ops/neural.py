@@ -342,7 +342,9 @@ def embedding(table: ArrayLike, ids: ArrayLike) -> Value:
     """Rows of a table (rows, ...) by their numbers; the derivative adds up at repeated rows."""
     t, at = as_value(table, "embedding"), as_value(ids, "embedding")
     if at.dtype.kind not in "iu":
-        raise DTypeError(f"embedding: ids are {at.type}, expected integers; cast with astype")
+        swapped = t.dtype.kind in "iu" and at.dtype.kind == "f" and at.ndim == 2
+        ways = "the order is embedding(table, ids)" if swapped else "cast with astype"
+        raise DTypeError(f"embedding: ids are {at.type}, expected integers; {ways}")
     if t.ndim == 0:
         raise ShapeError(f"embedding: the table is {t.type}, expected (rows, ...)")
     return gather.bind(t, in_bounds("embedding", at, t, 0), axes=(0,))

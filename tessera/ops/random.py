@@ -329,6 +329,10 @@ def dropout(key: ArrayLike, x: ArrayLike, p: Any = 0.5, training: bool = True) -
     """x with elements set to 0 with probability p and the others divided by 1 - p."""
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
         raise OperandError(f"dropout: p is {p!r}, expected a probability between 0 and 1")
+    if isinstance(x, int | float):
+        raise OperandError(
+            f"dropout: x is {type(x).__name__} {x!r:.40}; the order is dropout(key, x, p)"
+        )
     v = floating(as_value(x, "dropout"))
     if not training or p == 0:
         return v

@@ -1,4 +1,4 @@
-"""Thirty programs for the commands: symbolic sizes, dictionaries, loops, kernels and operators."""
+"""Thirty-six programs for the commands: symbolic sizes, dictionaries, loops, kernels and operators."""
 
 from __future__ import annotations
 
@@ -219,5 +219,58 @@ def second(x):
 
 if __name__ == "__main__":
     second(ts.ones((9,)))
+"""),
+    "mesh": ("f", """
+mesh = ts.dist.Mesh(["dp", "tp"], shape=(2, 2))
+
+@ts.jit
+def f(x, w):
+    return op.sum(op.relu(x @ w), axis=0)
+
+def cut(shape, axis, name):
+    return ts.dist.tensor(np.ones(shape, np.float32), layout=ts.dist.ShardSpec((axis,), (name,)), mesh=mesh)
+
+if __name__ == "__main__":
+    f(cut((8, 4), 0, "dp"), cut((4, 8), 1, "tp"))
+"""),
+    "lambda": ("f", """
+f = ts.jit(lambda x: op.softmax(x @ x.T))
+
+if __name__ == "__main__":
+    f(ts.ones((4, 3)))
+"""),
+    "partial": ("f", """
+import functools
+
+def power(n, x):
+    return x ** n
+
+f = ts.jit(functools.partial(power, 3))
+
+if __name__ == "__main__":
+    f(ts.ones(5))
+"""),
+    "module": ("f", """
+class Net(nn.Module):
+    a: nn.Linear
+    scale: float = 2.0
+
+    def __call__(self, x):
+        return self.a(x) * self.scale
+
+f = ts.jit(Net(nn.Linear(4, 3, key=ts.key(0))))
+
+if __name__ == "__main__":
+    f(ts.ones((2, 4)))
+"""),
+    "empty": ("f", """
+@ts.jit
+def f(x: Tensor[0, 4, f32], y: Tensor["N", 4, f32]):
+    return op.concat([x, y]), op.sum(x), op.mean(y, axis=0)
+"""),
+    "script": ("f", """
+f = ts.jit(lambda x: op.cumsum(x))
+for i in range(3):
+    f(ts.ones((4,)) + i)
 """),
 }  # fmt: skip

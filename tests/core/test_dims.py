@@ -231,6 +231,12 @@ def test_solve_inverts_substitute(env):
         ([("x", (B,), (2,)), ("y", (B,), (3,))], [],
          "axis 0 of y is 3, but B is 2 (B = 2 from axis 0 of x)"),
         ([("x", (2 * S,), (5,))], [], "axis 0 of x is 5, which is no value of 2*S"),
+        (
+            [("x", (S // 2,), (5,))],
+            [],
+            "axis 0 of x is 5, but S does not follow from S // 2; name S on another axis, or give this axis "
+            "a name of its own",
+        ),
         ([("x", (B, S), (2, 6))], [Guard("equal", B, S, "matmul: axis 'k'")],
          "matmul: axis 'k': needs B == S, but B = 2 from axis 0 of x, S = 6 from axis 1 of x"),
     ],

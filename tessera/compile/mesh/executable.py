@@ -82,9 +82,8 @@ class MeshExecutable(Executable):
         """The outputs for these inputs, which are sharded arrays or whole on every rank; they may take the
         memory of the blocks whose numbers are in `free`.
         """
-        xs = [*inputs, *self._captured]
         program = self.program(self.key(inputs))
-        blocks = [x.block if isinstance(x, ShardedArray) else np.asarray(x) for x in xs]
+        blocks = self._blocks(inputs)
         inner: Any = program.executable
         even = frozenset(
             i for i in free if _is_even(inputs[i])
@@ -93,6 +92,16 @@ class MeshExecutable(Executable):
         made = inner.run(blocks, even) if takes else inner.run(blocks)
         ends = zip(made, program.parts.layouts, program.parts.types, strict=True)
         return [ShardedArray(y, layout, self.mesh, t.shape) for y, layout, t in ends]  # type: ignore[arg-type]
+
+    is_whole = False
+
+    def of_rank(self, data: Sequence[Any]) -> tuple[Executable, Sequence[Any]]:
+        """The program that this rank runs on these arrays, and its blocks of them."""
+        return self.program(self.key(data)).executable, self._blocks(data)
+
+    def _blocks(self, inputs: Sequence[Any]) -> list[Any]:
+        xs = [*inputs, *self._captured]
+        return [x.block if isinstance(x, ShardedArray) else np.asarray(x) for x in xs]
 
     def key(self, inputs: Sequence[Any]) -> Key:
         """What a program is made for: the shape and layout of each input and each captured tensor."""
