@@ -1,6 +1,7 @@
 """Tessera: operators, tiles and meshes, through one compiler to machine code."""
 
 import importlib
+from types import ModuleType as _Module
 from typing import TYPE_CHECKING
 
 from tessera import ir as ir
@@ -198,15 +199,13 @@ if not TYPE_CHECKING:
         )
 
 
-_INNER = (
-    "TYPE_CHECKING algebra checks cli compile core eager files importlib inspect interop lang learn "
-    "ops runtime transform"
-)
+_MODULES = frozenset(("dist", "graph", "ir", "op", "optim", "tree", *_LATER))
 
 
 def __dir__() -> list[str]:
-    own = {n for n in globals() if not n.startswith("_") and n not in _INNER.split()}
-    return sorted(own | set(_LATER) | set(_KERNELS) | {"__version__"})
+    """What users write: packages of the compiler that something has imported are not shown."""
+    own = {n for n, x in globals().items() if not (n.startswith("_") or isinstance(x, _Module))}
+    return sorted((own - {"TYPE_CHECKING"}) | _MODULES | set(_KERNELS) | {"__version__"})
 
 
 __version__ = "0.1.0"

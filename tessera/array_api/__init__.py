@@ -194,3 +194,7 @@ __all__ = [  # noqa: RUF022  the order of the standard
 ]  # fmt: skip
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", __array_api_version__)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -42,3 +42,7 @@ def rfftfreq(
 ) -> Tensor:
     """The frequencies of rfft of n samples at spacing d."""
     return place(op.rfftfreq(n, d, dtype or f32), device)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

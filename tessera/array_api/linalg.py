@@ -95,3 +95,7 @@ def trace(x: Value, /, *, offset: int = 0, dtype: DType | None = None) -> Value:
     if dtype is None:
         return op.trace(x, offset)
     return cast_to(op.trace(cast_to(x, dtype), offset), dtype)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -52,6 +52,13 @@ class _Public(ModuleType):
             return own(name)
         raise lacking(self.__dict__["_public_name"], name, _names(self))
 
+    def __dir__(self) -> list[str]:
+        """What users write, without what the file imports for itself."""
+        own = self.__dict__.get("__dir__")
+        if own is not None:
+            return list(own())
+        return sorted({*_names(self), *(n for n in vars(self) if n.startswith("__"))})
+
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}":
             answer(value.__name__, f"{self.__dict__['_public_name']}.{name}")

@@ -110,6 +110,13 @@ _LEAVES: set[type] = set()  # classes that are known to be none
 _OURS = __name__.partition(".")[0]
 
 
+def __dir__() -> list[str]:
+    return [
+        "Structure", "flatten", "leaves", "map", "names", "node", "paths", "register", "structure",
+        "unflatten",
+    ]  # fmt: skip
+
+
 @blames_arguments
 def register(cls: Any, flatten: Any, unflatten: Any) -> None:
     """Make a class a node of trees: flatten(x) -> (children, aux), unflatten(aux, children) -> x."""

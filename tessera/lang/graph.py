@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.core.blame import blames_arguments, constructor_blames_arguments
+from tessera.core.modules import answer
 from tessera.lang.jit import Jitted
 
 
@@ -27,3 +28,6 @@ class GraphModule(Jitted):
 def module(name: str) -> Callable[[Callable[..., Any]], GraphModule]:
     """Decorator: capture a function as a named operator graph."""
     return lambda f: GraphModule(name, f)
+
+
+answer(__name__, "graph")

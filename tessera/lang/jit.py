@@ -22,11 +22,10 @@ from tessera.compile.fallback import Task, first_that_works
 from tessera.core import call_guard, tree
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.deferred import Deferred
-from tessera.core.device import ANYWHERE, CPU, GPUS, Device
+from tessera.core.device import CPU, Device
 from tessera.core.during import During
 from tessera.core.errors import (
     AnnotationError,
-    DeviceError,
     OperandError,
     ScheduleError,
     TesseraError,
@@ -35,7 +34,6 @@ from tessera.core.errors import (
 )
 from tessera.core.flags import NUMERICS, flags, override
 from tessera.core.garbage import collected_later
-from tessera.core.mesh import moving_to, told
 from tessera.core.spans import span
 from tessera.core.statics import static_key
 from tessera.core.types import TensorType
@@ -62,6 +60,7 @@ from tessera.lang.arguments import (
     numbers_of,
     unsettled,
 )
+from tessera.lang.call_device import device_of
 from tessera.lang.compilations import COMPILATIONS, Compilation, note, reason
 from tessera.lang.device import gpu_of
 from tessera.lang.donation import run_donating, tell_kept
@@ -314,7 +313,7 @@ class Jitted(FunctionHabits):
 
     def _entry(self, c: Call) -> Variant:
         target, numerics, checked = self._mode()
-        device = self._device(c, target)
+        device = device_of(self._name, c, target)
         if numerics == "strict" and device.kind != "cpu":
             raise OperandError(
                 f"{self._name}: numerics 'strict' needs the same bits on every machine, but sums have "
@@ -377,31 +376,6 @@ class Jitted(FunctionHabits):
         bound = inspect.BoundArguments(self._signature, OrderedDict())
         bound.arguments.update({n: given[n] for n in self._signature.parameters if n in given})
         return bound
-
-    def _device(self, c: Call, target: str) -> Device:
-        """Where a call runs: where its tensors are, or on the GPU that the target names."""
-        first, (kind, _, which) = -1, target.partition(":")
-        on_gpu = kind in GPUS and (which or "0").isdecimal()
-        on_mesh = any(v.device.kind == "mesh" for v in c.tensors)
-        for i, v in enumerate(c.tensors):
-            if v.device is ANYWHERE or ((on_gpu or on_mesh) and v.device.kind == "cpu"):
-                continue  # it goes where the others are
-            if first < 0:
-                first = i
-            elif v.device != c.tensors[first].device:
-                raise self._far_apart(c, first, i)
-        if first >= 0 and c.tensors[first].device.kind != "cpu":
-            return c.tensors[first].device
-        return Device(kind, int(which or 0)) if on_gpu else CPU
-
-    def _far_apart(self, c: Call, i: int, j: int) -> DeviceError:
-        """The error of a call with tensors on two devices."""
-        names = leaf_names(c.names, tree.unflatten(c.structure, c.leaves))
-        (a, v), (b, w) = ((names[k], c.tensors[k]) for k in (i, j))
-        return DeviceError(
-            f"{self._name}: argument '{a}' {v.type} is on {told(v.device)} but argument '{b}' {w.type} is on "
-            f"{told(w.device)}; {moving_to(v.device)}"
-        )
 
     def _donated(self, c: Call) -> tuple[int, ...]:
         """The numbers of the tensors in arguments that are donated."""

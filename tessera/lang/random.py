@@ -91,6 +91,10 @@ dropout, key, split, fold_in = random.dropout, random.key, random.split, random.
 __all__ = list(random.__all__)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
 
     def __getattr__(name: str) -> Any:

@@ -21,4 +21,26 @@ from tessera.stdlib.rows import efficient_layernorm as efficient_layernorm
 from tessera.stdlib.rows import rmsnorm as rmsnorm
 from tessera.stdlib.rows import stable_softmax as stable_softmax
 
+__all__ = [
+    "conv",
+    "efficient_layernorm",
+    "fft",
+    "flash_attention_2",
+    "flash_attention_varlen",
+    "fused_adam",
+    "fused_cross_entropy",
+    "grouped_matmul",
+    "matmul",
+    "matmul_bias",
+    "matmul_gelu",
+    "matmul_relu",
+    "matmul_residual",
+    "quantise",
+    "quantised_matmul",
+    "rmsnorm",
+    "rotary_embedding",
+    "rotary_tables",
+    "stable_softmax",
+]
+
 answer(__name__, "stdlib")

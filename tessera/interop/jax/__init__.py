@@ -1,25 +1,31 @@
 """JAX: `ts.jax.wrap` gives JAX a function of ours, `ts.jax.import_function` gives us one of JAX.
 
-The library is loaded at the first call of one of them.
+The library is loaded with the first of them.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from tessera.core.counterparts import lacking
-from tessera.core.deferred import Deferred
 from tessera.core.modules import answer
 from tessera.interop.jax.errors import JaxError as JaxError
 
-wrap = Deferred("tessera.interop.jax.wrapped:wrap")
-import_function = Deferred("tessera.interop.jax.imported:import_function")
+__all__ = ["JaxError", "import_function", "wrap"]
 
-
-if not TYPE_CHECKING:  # for type checkers a name that is lacking is an error
+if TYPE_CHECKING:
+    from tessera.interop.jax.imported import import_function as import_function
+    from tessera.interop.jax.wrapped import wrap as wrap
+else:
+    _MODULES = {"import_function": "imported", "wrap": "wrapped"}
 
     def __getattr__(name: str) -> object:
-        raise lacking("jax", name, ("import_function", "wrap"))
+        if name not in _MODULES:
+            raise lacking("jax", name, __all__)
+        found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found
 
 
 answer(__name__, "jax")
