@@ -68,7 +68,8 @@ def _options(args: argparse.Namespace) -> Options:
             f"{args.host} is open to other machines; give --api-key-file, or --without-key if "
             "you mean it"
         )
-    return Options(keys, LOCAL if local else (), size_of(args.max_body, "--max-body"), args.timeout)
+    body = size_of(args.max_body, "--max-body")
+    return Options(keys, LOCAL if local else (), body, args.timeout, warm=True)
 
 
 def _is_local(host: str) -> bool:

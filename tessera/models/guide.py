@@ -160,13 +160,11 @@ class Guide:
         return self._at(new) == frozenset([None])
 
 
-def guide(model: LanguageModel, schema: Any, limit: int) -> Guide:
-    """The guide of a reply of up to `limit` tokens."""
+def guide(model: LanguageModel, schema: Any, limit: int, named: str = "max_new_tokens") -> Guide:
+    """The guide of a reply of up to `limit` tokens, which a message calls by the name that a user gave."""
     made = Guide(_masks(model, _frozen(schema)))
     if made.least() > limit:
-        raise OperandError(
-            f"schema: it needs up to {made.least()} tokens, but max_new_tokens is {limit}"
-        )
+        raise OperandError(f"schema: it needs up to {made.least()} tokens, but {named} is {limit}")
     return made
 
 

@@ -40,13 +40,23 @@ def grown(held: Any, k: Any, v: Any, places: Any) -> tuple[Any, Any, Any]:
             for pool, new in zip(pools, (k, v), strict=True)
         )
         return keys, values, (k, v)
-    keys, values = (appended(room, new, places) for room, new in zip(held, (k, v), strict=True))
+    add = written if places.shape[0] == 1 else appended
+    keys, values = (add(room, new, places) for room, new in zip(held, (k, v), strict=True))
     return keys, values, (keys, values)
+
+
+def written(held: Any, new: Any, places: Any) -> Any:
+    """A cache of one sequence with rows at its places, all of which it has room for.
+
+    A room that is donated is written in place: `appended` reads and writes all of it at every token.
+    """
+    start = op.reshape(places[:, :1], ())
+    return op.dynamic_update_slice(held, op.cast(new, held.dtype), (0, 0, start, 0))
 
 
 def appended(held: Any, new: Any, places: Any) -> Any:
     """A cache (batch, heads, room, dim) with rows (batch, heads, rows, dim) at the places
-    of each sequence.
+    of each sequence; rows past its end are left out.
     """
     room, rows = held.shape[2], new.shape[2]
     at = op.arange(room, dtype="i32") - places[:, :1]

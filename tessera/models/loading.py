@@ -38,43 +38,49 @@ def load(path: str | os.PathLike[str]) -> Made:
     """A model from a GGUF file, a folder with config.json and safetensors, or an installed package that
     holds one.
     """
-    where = _found(Path(path))
+    where, name = _found(Path(path))
     if where.is_dir():
-        return _from_folder(where)
+        return _from_folder(where, name)
     g = GGUF(where)
     c = config_of(g)
     source = GGUFSource(g, c)
-    made = _decoder(c, source, from_gguf(g.metadata, str(where)), where.stem)
+    made = _decoder(c, source, from_gguf(g.metadata, str(where)), name)
     source.finish()
     return made
 
 
-def _found(where: Path) -> Path:
-    """The file or folder itself, or the one that an installed package of this name holds."""
+def _found(where: Path) -> tuple[Path, str]:
+    """The file or folder itself, or the one that an installed package of this name holds, and a name."""
+    if where.is_dir():
+        return where, where.resolve().name
     if where.exists():
-        return where
+        return where, where.stem
     name = str(where).replace("-", "_")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for path in sorted(Path(folder).rglob("*")):
             if path.suffix == ".gguf":
-                return path
+                return path, path.stem
             if path.name == "model.safetensors":
-                return path.parent
+                return path.parent, str(where)
     raise ModelError(
         f"models.load: {where} is neither a file, a folder nor an installed package with a model"
     )
 
 
-def _from_folder(where: Path) -> Made:
+def _from_folder(where: Path, name: str) -> Made:
+    if not (where / "config.json").exists():
+        files = sorted(where.glob("*.gguf"))
+        hint = f"; give the file {files[0]}" if files else ", and no GGUF file"
+        raise ModelError(f"{where}: the folder has no config.json as those of Hugging Face{hint}")
     c = Config(read_json(where / "config.json"), str(where / "config.json"))
     kind = c.choice("model_type", {**FAMILIES, **ENCODERS})
     _check_quantisation(c, kind)
     tokenizer = HubTokenizer(where) if (where / "tokenizer.json").is_file() else None
     source = FolderSource(Folder(where), PREFIXES.get(kind, ""))
     if kind in ENCODERS:
-        return ENCODERS[kind](c, source, tokenizer, where)
-    return _decoder(c, source, tokenizer, where.name)
+        return ENCODERS[kind](c, source, tokenizer, where, name)
+    return _decoder(c, source, tokenizer, name)
 
 
 def _check_quantisation(c: Config, kind: str) -> None:
@@ -95,23 +101,25 @@ def _decoder(c: Config, source: Any, tokenizer: Tokenizer | None, name: str) -> 
 
 
 def _bert(
-    c: Config, w: FolderSource, tokenizer: Tokenizer | None, where: Path
+    c: Config, w: FolderSource, tokenizer: Tokenizer | None, where: Path, name: str
 ) -> encoder.TextEncoder:
     shape = encoder.bert_shape(c)
     pooling = where / "1_Pooling" / "config.json"
     settings = read_json(pooling) if pooling.is_file() else {}
     how = "cls" if settings.get("pooling_mode_cls_token") is True else "mean"
-    return encoder.TextEncoder(shape, encoder.bert_params(shape, w), tokenizer, where.name, how)
+    return encoder.TextEncoder(shape, encoder.bert_params(shape, w), tokenizer, name, how)
 
 
-def _vit(c: Config, w: FolderSource, _: Tokenizer | None, where: Path) -> encoder.ImageEncoder:
+def _vit(
+    c: Config, w: FolderSource, _: Tokenizer | None, __: Path, name: str
+) -> encoder.ImageEncoder:
     shape = encoder.vit_shape(c)
     named = c.values.get("id2label")
     labels = len(named) if isinstance(named, dict) else c.size("num_labels", 2)
-    return encoder.ImageEncoder(shape, encoder.vit_params(shape, w, labels), where.name)
+    return encoder.ImageEncoder(shape, encoder.vit_params(shape, w, labels), name)
 
 
-ENCODERS: dict[str, Callable[[Config, FolderSource, Tokenizer | None, Path], Made]] = {
+ENCODERS: dict[str, Callable[[Config, FolderSource, Tokenizer | None, Path, str], Made]] = {
     "bert": _bert,
     "vit": _vit,
 }

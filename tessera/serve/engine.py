@@ -30,6 +30,8 @@ from tessera.serve.metrics import Metrics
 from tessera.serve.pages import ROOT, PageTable, key_of
 
 CHUNK = ROWS[-1]  # tokens of prompts in a round, so that decoding replies never wait long
+# Sequences and tokens of the steps that come up first: the prompt of a short chat, its reply, and so on.
+USUAL = ((1, 32), (1, 1), (1, 128), (4, 1), (16, 1))
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,16 @@ class ServeEngine:
         self._waiting: list[tuple[int, ReplyJob]] = []  # a heap: the oldest first
         self._running: list[ReplyJob] = []
         self._calls: list[EngineCall] = []
+        self._cold: list[tuple[int, int]] = []  # sequences and tokens of steps to compile when idle
         self._stopping = False
         self.alive = True
         self._thread = threading.Thread(target=self._run, name="tessera-engine", daemon=True)
 
     # Other threads ------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the thread."""
+    def start(self, *, warm: bool = False) -> None:
+        """Start the thread; `warm` compiles the usual steps while no request waits."""
+        self._cold = list(USUAL) if warm else []
         self._thread.start()
 
     def stop(self) -> None:
@@ -172,6 +176,8 @@ class ServeEngine:
         """Sleep until there is something to do; False when the engine stops."""
         with self._changed:
             while not (self._running or self._waiting or self._calls or self._stopping):
+                if self._cold:
+                    return True
                 self._changed.wait()
             if self._stopping:
                 return False
@@ -181,10 +187,18 @@ class ServeEngine:
         return True
 
     def _round(self) -> None:
+        if self._cold and not (self._running or self._waiting):
+            self._warm(*self._cold.pop(0))
         self._drop()
         self._admit()
         self._prefill()
         self._decode()
+
+    def _warm(self, batch: int, rows: int) -> None:
+        """Compile a step by running it over pages that hold nothing yet."""
+        pages = self.pages.unused()[: _pages(rows)]
+        if len(pages) == _pages(rows) and batch <= self.limits.batch:
+            self._steps.run([SequencePart([0] * rows, 0, pages)] * batch)
 
     def _drop(self) -> None:
         """End replies that were cancelled or are late, running or waiting."""

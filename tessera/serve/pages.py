@@ -43,6 +43,10 @@ class PageTable:
         """Pages that sequences hold."""
         return self.count - self.available
 
+    def unused(self) -> list[int]:
+        """Pages that hold nothing that anybody will read."""
+        return self._free[::-1]
+
     def take(self) -> int | None:
         """A free page, or None; evict an idle one when no page is free."""
         if self._free:

@@ -37,6 +37,7 @@ class Options:
     reading: float = (
         30.0  # seconds for a request to arrive, and for a client to take what it is sent
     )
+    warm: bool = False  # compile the steps of the model before the first request asks for them
 
 
 class Service:
@@ -57,7 +58,7 @@ class Service:
     def start(self) -> None:
         """Start what generates."""
         if self.engine is not None:
-            self.engine.start()
+            self.engine.start(warm=self.options.warm)
 
     def stop(self) -> None:
         """End what generates."""
@@ -191,6 +192,6 @@ class Service:
 
 def _guide(model: Writer, schema: Any, limit: int) -> Guide | None:
     try:
-        return None if schema is None else guide(model, schema, limit)
+        return None if schema is None else guide(model, schema, limit, "max_tokens")
     except TesseraError as e:
         raise Refused(400, e.message) from None

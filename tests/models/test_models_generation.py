@@ -212,7 +212,10 @@ def test_what_is_no_model_is_refused(tmp_path):
         match=r"models\.load: .*none is neither a file, a folder nor an installed package",
     ):
         ts.models.load(tmp_path / "none")
-    with pytest.raises(ModelError, match=r"config\.json: cannot be read"):
+    with pytest.raises(ModelError, match=r"the folder has no config\.json .*, and no GGUF file"):
+        ts.models.load(tmp_path)
+    (tmp_path / "a.gguf").touch()
+    with pytest.raises(ModelError, match=r"no config\.json .*; give the file .*a\.gguf"):
         ts.models.load(tmp_path)
 
 

@@ -156,7 +156,7 @@ def test_a_reply_by_a_schema_is_that_of_generate(model, client):
     assert isinstance(json.loads(reply["choices"][0]["text"]), dict)
     status, reply = client.post("/v1/completions", ask | {"max_tokens": 9})
     assert (status, reply["error"]["message"]) == (400,
-        "schema: it needs up to 15 tokens, but max_new_tokens is 9")  # fmt: skip
+        "schema: it needs up to 15 tokens, but max_tokens is 9")  # fmt: skip
     status, reply = client.post(CHAT, HI | {"response_format": {"type": "xml"}})
     assert status == 400
 

@@ -14,7 +14,8 @@ from tessera.interop.torch.exchange import from_torch, is_torch, to_torch
 from tessera.ir.graph.ir import Value
 from tessera.lang.create import asarray
 from tessera.lang.jit import Jitted
-from tessera.lang.transforms import vjp
+from tessera.lang.transforms import jvp, vjp
+from tessera.lang.vmap import vmap
 
 PLACE = object()  # where a tensor goes among other arguments
 
@@ -31,7 +32,7 @@ class Flat:
         self.name, self.program = name, Jitted(_named(f, name))
         self.traced = f
         self.structure: tree.Structure | None = None
-        self._pullbacks: dict[tuple[bool, ...], Flat] = {}
+        self._others: dict[tuple[str, tuple[Any, ...]], Flat] = {}
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         """The results for tensors of PyTorch, as such in memory of their own."""
@@ -41,9 +42,22 @@ class Flat:
 
     def pullback(self, wanted: tuple[bool, ...]) -> Flat:
         """The function from the inputs and the cotangents of the outputs to those of the wanted inputs."""
-        if wanted not in self._pullbacks:
-            self._pullbacks[wanted] = Flat(self._pulled(wanted), f"{self.name}.pullback")
-        return self._pullbacks[wanted]
+        return self._other("pullback", wanted, self._pulled)
+
+    def pushforward(self, wanted: tuple[bool, ...]) -> Flat:
+        """The function from the inputs and the tangents of the wanted ones to the tangents of the outputs."""
+        return self._other("pushforward", wanted, self._pushed)
+
+    def batched(self, axes: tuple[int | None, ...]) -> Flat:
+        """The function of batches along these axes of the inputs; results have theirs in front."""
+        return self._other("batched", axes, lambda axes: vmap(self.traced, axes))
+
+    def _other(
+        self, what: str, key: tuple[Any, ...], make: Callable[[Any], Callable[..., Any]]
+    ) -> Flat:
+        if (what, key) not in self._others:
+            self._others[what, key] = Flat(make(key), f"{self.name}.{what}")
+        return self._others[what, key]
 
     def _pulled(self, wanted: tuple[bool, ...]) -> Callable[..., Any]:
         at = [i for i, w in enumerate(wanted) if w]
@@ -61,6 +75,22 @@ class Flat:
             return list(pull(cts))
 
         return pulled
+
+    def _pushed(self, wanted: tuple[bool, ...]) -> Callable[..., Any]:
+        at = [i for i, w in enumerate(wanted) if w]
+
+        def pushed(*args: Any) -> list[Any]:
+            xs, tangents = list(args[: len(wanted)]), args[len(wanted) :]
+
+            def differentiated(*moved: Any) -> tuple[Any, ...]:
+                for i, x in zip(at, moved, strict=True):
+                    xs[i] = x
+                found = tree.leaves(self.traced(*xs))
+                return tuple(v for v in found if is_differentiable(_result(v).type))
+
+            return list(jvp(differentiated, tuple(xs[i] for i in at), tuple(tangents))[1])
+
+        return pushed
 
 
 def _named(f: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -62,6 +62,8 @@ def _unexported(
         for x in given
     )
     text = " ".join(str(e).split())[:200] or type(e).__name__
+    if len(args) == 1 and type(args[0]) is tuple and all(isinstance(x, tensor) for x in args[0]):
+        text += "; arguments are given one by one, import_module(module, x, y)"
     return OperandError(
         f"torch.import_module: torch.export cannot trace {type(module).__name__} with "
         f"{shown or 'no arguments'}: {text}; give example tensors of PyTorch that the module runs on"

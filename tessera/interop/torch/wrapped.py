@@ -1,8 +1,8 @@
-"""ts.torch.wrap: a function of ours that PyTorch calls and differentiates, any number of times."""
+"""ts.torch.wrap: a function of ours that PyTorch calls, maps and differentiates, any number of times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, update_wrapper
 from typing import Any
 
@@ -57,31 +57,47 @@ def _merged(f: Callable[..., Any], rest: list[Any], structure: tree.Structure) -
 
 
 def _applied(flat: Flat, tensors: list[Any]) -> Any:
-    t = torch()
-    if t.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        found = _function().apply(flat, *tensors)
-    else:
-        found = flat(tensors)
+    found = _leaves(flat, tensors)
     assert flat.structure is not None
-    return tree.unflatten(flat.structure, list(found))
+    return tree.unflatten(flat.structure, found)
+
+
+def _leaves(flat: Flat, tensors: Sequence[Any]) -> list[Any]:
+    """The results of a Flat, recorded where PyTorch differentiates or maps."""
+    t = torch()
+    recorded = t.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if recorded or t._C._are_functorch_transforms_active() or _has_tangents(t, tensors):
+        return list(_function().apply(flat, *tensors))
+    return list(flat(tensors))
+
+
+def _has_tangents(t: Any, tensors: Sequence[Any]) -> bool:
+    """Whether a level of forward mode is open, and a tensor has a tangent in it."""
+    forward = t.autograd.forward_ad
+    if forward._current_level < 0:
+        return False
+    return any(forward.unpack_dual(x).tangent is not None for x in tensors)
 
 
 @cache
 def _function() -> Any:
-    """The autograd function that runs a Flat; its backward is one too."""
+    """The autograd function that runs a Flat; what differentiates or maps it runs one too."""
     t = torch()
 
     class Run(t.autograd.Function):  # type: ignore[misc, name-defined]
-        """A Flat as PyTorch records it."""
+        """A Flat as PyTorch records it, and as torch.func transforms it."""
 
         @staticmethod
-        def forward(ctx: Any, flat: Flat, *tensors: Any) -> Any:
-            found = flat(tensors)
-            ctx.flat = flat
+        def forward(flat: Flat, *tensors: Any) -> Any:
+            return tuple(flat(tensors))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.flat, *tensors = inputs
             ctx.save_for_backward(*tensors)
-            ctx.mark_non_differentiable(*(x for x in found if not _flows(x)))
-            ctx.outputs = tuple(map(_flows, found))
-            return tuple(found)
+            ctx.save_for_forward(*tensors)
+            ctx.mark_non_differentiable(*(x for x in output if not _flows(x)))
+            ctx.outputs = tuple(map(_flows, output))
 
         @staticmethod
         def backward(ctx: Any, *cts: Any) -> Any:
@@ -94,6 +110,23 @@ def _function() -> Any:
             conjugate = [c.conj() if c.is_complex() else c for c in given]
             found = iter(_gradients(flat.pullback(wanted), [*tensors, *conjugate]))
             return None, *(next(found) if w else None for w in wanted)
+
+        @staticmethod
+        def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+            tensors = ctx.saved_tensors
+            wanted = tuple(
+                d is not None and _flows(x) for d, x in zip(tangents, tensors, strict=True)
+            )
+            given = [d for d, w in zip(tangents, wanted, strict=True) if w]
+            found = iter(_leaves(ctx.flat.pushforward(wanted), [*tensors, *given]))
+            return tuple(next(found) if flows else None for flows in ctx.outputs)
+
+        @staticmethod
+        def vmap(_: Any, axes: Any, flat: Flat, *tensors: Any) -> Any:
+            batched = flat.batched(tuple(axes[1:]))
+            found = _leaves(batched, tensors)
+            flat.structure = batched.structure
+            return tuple(found), (0,) * len(found)
 
     return Run
 
