@@ -137,6 +137,13 @@ def execute(path: str, name: str, argv: Sequence[str]) -> dict[str, Any]:
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         return runpy.run_path(path, run_name=name)
+    except SystemExit as e:
+        if name == "__main__":
+            raise
+        raise UsageError(
+            f"{path} ends with exit status {e.code or 0} while it is read; put what it does under "
+            'if __name__ == "__main__":'
+        ) from None
     finally:
         sys.argv = before
         sys.path.pop(0)

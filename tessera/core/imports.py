@@ -1,4 +1,4 @@
-"""Imports of names that are no files: `import tessera.op` finds the attribute, others say what to write.
+"""Imports of names without a file: `import tessera.op` finds the attribute, others say what to write.
 
 `ts.op` and `ts.optim` are modules elsewhere in the package, and a name of another library has a counterpart.
 Python asks this finder last, and only about modules that it has not found.

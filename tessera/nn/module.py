@@ -97,11 +97,9 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; subclasses define it."""
-        raise located(
-            OperandError(
-                f"{type(self).__name__} has no __call__; define one, or call its parts by name"
-            )
-        )
+        named = next((n for n in ("forward", "call", "apply") if n in vars(type(self))), "")
+        way = f"name its method {named} so" if named else "define one, or call its parts by name"
+        raise located(OperandError(f"{type(self).__name__} has no __call__; {way}"))
 
 
 _OWN = "tessera."  # layers whose arguments we explain; those of the user raise what Python raises

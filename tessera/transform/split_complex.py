@@ -10,7 +10,7 @@ anyway stay whole: there are kernels for them, and transforms take them in (pass
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,20 +34,27 @@ _NUMBERS = (full.op, constant.op)
 
 def split_complex(g: Graph) -> Graph:
     """g with pairs of real tensors in place of complex ones; the same graph where it has none."""
-    if not _has_complex(g) or not _has_work(g):
+    if not has_complex(g) or not _has_work(g):
         return g
     with scope(Scope.of(g.guards, around=current_scope())) as facts:
         return _Splitting(g, False).graph(facts.guards)
 
 
-def _has_complex(g: Graph) -> bool:
+def split_all(g: Graph) -> Graph:
+    """g with pairs wherever an op has a formula: only what has none takes and makes whole tensors."""
+    with scope(Scope.of(g.guards, around=current_scope())) as facts:
+        return _Splitting(g, False, lambda n: False).graph(facts.guards)
+
+
+def has_complex(g: Graph) -> bool:
+    """Whether there is a complex tensor in a graph."""
     values = [*g.inputs, *(v for n in g.nodes for v in n.results)]
-    return any(map(is_complex, values)) or any(_has_complex(r) for n in g.nodes for r in n.regions)
+    return any(map(is_complex, values)) or any(has_complex(r) for n in g.nodes for r in n.regions)
 
 
 def _has_work(g: Graph) -> bool:
     """Whether a node is to be computed in pairs."""
-    kept = _Choice(g, False).kept
+    kept = _Choice(g, False, _may_stay).kept
     return any(
         _has_complex_inside(n) if n.regions else _touches(n) and n not in kept and has_formula(n)
         for n in g.nodes
@@ -111,14 +118,14 @@ def needs_whole(g: Graph) -> bool:
 class _Choice:
     """The nodes with a formula that a graph keeps whole; its inputs and outputs are, or are pairs."""
 
-    def __init__(self, g: Graph, in_pairs: bool):
+    def __init__(self, g: Graph, in_pairs: bool, may_stay: Callable[[Node], bool]):
         self.outputs = set() if in_pairs else set(g.outputs)
         self.inputs = set() if in_pairs else set(g.inputs)
         self.users: dict[Value, list[Node]] = {}
         for n in g.nodes:
             for v in n.operands:
                 self.users.setdefault(v, []).append(n)
-        self.kept = {n for n in g.nodes if _touches(n) and _may_stay(n)}
+        self.kept = {n for n in g.nodes if _touches(n) and may_stay(n)}
         self.fixed = {n for n in g.nodes if _touches(n) and stays_whole(n)}
         self.led: set[Node] = set()  # kept nodes that are followed by one that needs whole tensors
         count = -1
@@ -172,9 +179,12 @@ def stays_whole(n: Node) -> bool:
 class _Splitting:
     """Writes a graph in pairs; its own inputs and outputs stay whole unless `in_pairs`."""
 
-    def __init__(self, g: Graph, in_pairs: bool):
+    def __init__(
+        self, g: Graph, in_pairs: bool, may_stay: Callable[[Node], bool] | None = None
+    ):  # fmt: skip
         self.g, self.in_pairs = g, in_pairs
-        self.kept = _Choice(g, in_pairs).kept
+        self.may_stay = may_stay or _may_stay
+        self.kept = _Choice(g, in_pairs, self.may_stay).kept
         self.whole: dict[Value, Value] = {}
         self.pairs: dict[Value, Pair] = {}
 
@@ -237,7 +247,7 @@ class _Splitting:
     def loop(self, n: Node) -> None:
         """A node whose regions have complex tensors: pairs go in and out of them where they can."""
         in_pairs = bool(n.op.control) and not stays_whole(n)
-        regions = tuple(_Splitting(r, in_pairs).graph() for r in n.regions)
+        regions = tuple(_Splitting(r, in_pairs, self.may_stay).graph() for r in n.regions)
         groups = [tuple(self.given(v, in_pairs)) for v in n.operands]
         params = dict(n.params)
         if in_pairs and n.op.control == "scan":
@@ -271,7 +281,7 @@ class _Splitting:
 
 
 def _has_complex_inside(n: Node) -> bool:
-    return _touches(n) or any(map(_has_complex, n.regions))
+    return _touches(n) or any(map(has_complex, n.regions))
 
 
 def _as_parts(x: Pair | Value) -> Any:

@@ -100,3 +100,14 @@ def test_arguments_after_two_dashes_reach_the_program(
     )
     assert cli.main(["compile", f"{tmp_path}/sized.py:f", "--", "11"]) == 0
     assert "11" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["compile", "check", "tune", "inspect"])
+def test_a_program_that_ends_while_it_is_read_is_told(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended without a word."""
+    path = tmp_path / "ends.py"
+    path.write_text(HEAD + "import sys\nf = ts.jit(lambda x: x + 1)\nf(ts.ones(3))\nsys.exit(3)\n")
+    assert cli.main([command, str(path)]) == 2
+    assert "ends with exit status 3 while it is read; put what it does" in capsys.readouterr().err

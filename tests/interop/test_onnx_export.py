@@ -83,6 +83,13 @@ def test_what_onnx_cannot_say_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ts.onnx.OnnxError) as e:
         ts.onnx.save(lambda x: op.cholesky(x), tmp_path / "f.onnx", np.eye(2))
     assert e.value.message == "onnx: cholesky has no ONNX form"
+    for x, what in ((np.eye(2) + 0j, "input 'x'"), (np.eye(2), "a result")):
+        with pytest.raises(ts.onnx.OnnxError) as c:
+            ts.onnx.save(op.fft, tmp_path / "f.onnx", x)
+        assert c.value.message == (
+            f"onnx: {what} is c128[2,2], but runtimes of ONNX have no complex tensors; pass or return "
+            "op.real(z) and op.imag(z)"
+        )
     with pytest.raises(ts.TesseraError) as o:
         ts.onnx.save(lambda x: x, tmp_path / "f.onnx", np.eye(2), opset=7)
     assert o.value.message == "onnx: save writes operator sets 18 to 23, got 7"
@@ -122,3 +129,18 @@ def test_every_op_that_is_written_is_read_as_it_was() -> None:
                     wrong[str(c)] = (got, want)
     assert wrong == {}
     assert len(ops) > 120
+
+
+def test_a_spectral_filter_comes_back(tmp_path: Path) -> None:
+    path, w = tmp_path / "f.onnx", ts.tensor(np.array([1, 2j, 0.5, 0, 1 - 1j], np.complex64))
+
+    def f(x: Any) -> Any:
+        return op.irfft(op.rfft(x) * w, n=8) + op.abs(op.fft(x))
+
+    x = np.random.default_rng(4).standard_normal((3, 8)).astype(np.float32)
+    for spec in (x, Tensor["B", 8, f32]):
+        ts.onnx.save(f, path, spec)
+        m = ts.onnx.load(path)
+        assert {n.op for n in m.model.graph.nodes} >= {"DFT"}
+        with override(target="numpy"):
+            np.testing.assert_allclose(m.run({"x": x})["output_0"], f(ts.tensor(x)), atol=1e-5)

@@ -151,3 +151,15 @@ def test_a_jitted_partial_has_a_name_and_is_called_again_and_again() -> None:
     for i in range(6):
         assert f(ts.tensor([1.0 + i])).item() == 3.0 + 3 * i
     assert f.name == f.__name__ == "<lambda>"
+
+
+def test_a_module_with_forward_is_told_to_call_it_otherwise() -> None:
+    class Net(ts.nn.Module):
+        scale: float = 2.0
+
+        def forward(self, x: Any) -> Any:
+            return x * self.scale
+
+    with pytest.raises(ts.TesseraError) as e:
+        Net()(ts.ones((2,)))
+    assert e.value.message == "Net has no __call__; name its method forward so"

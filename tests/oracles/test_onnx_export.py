@@ -18,8 +18,8 @@ from tests.support.cases import op_cases
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.oracle
 
-# Ops that ONNX has no node for: linear algebra, random bits, complex numbers, bits of floats, running
-# folds other than sums, special functions, kernels and functions of one's own.
+# Ops that ONNX has no node for: linear algebra, random bits, complex inputs and results, bits of floats,
+# running folds other than sums, special functions, kernels and functions of one's own.
 NO_FORM = {
     "adjugate", "adjugate_slope", "cholesky", "cluster_turn", "clusters", "complex", "complex_contract",
     "conj", "cummax",
@@ -143,3 +143,78 @@ def test_a_choice_between_booleans_runs() -> None:
     x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     (got,) = run(model_bytes(lambda x: op.where(x > 0, x > 1, x < -1), x), x)
     np.testing.assert_array_equal(got, np.where(x > 0, x > 1, x < -1))
+
+
+def test_loops_without_rows_or_results_of_steps() -> None:
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    functions: list[Any] = [
+        lambda x: ts.fori_loop(0, 5, lambda i, c: c * 0.5 + i, x),
+        lambda x: op.scan(lambda c, r: (c * 0.5 + r, None), op.zeros((5,)), x, reverse=True)[0],
+    ]
+    for f in functions:
+        with override(target="numpy"):
+            np.testing.assert_allclose(run(model_bytes(f, x), x)[0], f(ts.tensor(x)), rtol=1e-6)
+
+
+def cast(x: Any) -> Any:
+    return op.cast(x, ts.c128 if x.dtype is ts.f64 else ts.c64)
+
+
+FILTERS = (
+    np.random.default_rng(3).normal(size=(4, 6, 9, 2)).astype(np.float32).view(np.complex64)[..., 0]
+)
+FOURIER: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "fft": (lambda x: op.real(op.ifft(op.fft(cast(x)) * 2.0)), (3, 16)),
+    "several axes": (lambda x: op.real((2 - 1j) * op.ifftn(cast(x) + 1j)), (4, 6, 5)),
+    "norms": (lambda x: op.abs(op.fft2(x, norm="forward")) + op.abs(op.ifft2(x, norm="ortho")),
+              (2, 8, 6)),
+    "rfft of another axis": (lambda x: (op.real(op.rfft(x, axis=0)), op.imag(op.rfft(x, axis=0))),
+                             (7, 3)),
+    "irfft": (lambda x: op.irfft(op.rfft(x) * 2.0), (3, 16)),
+    "irfft of odd length": (
+        lambda x: op.irfft(op.rfft(x, norm="ortho") * (1 + 2j), n=15, norm="ortho"), (3, 15)),
+    "irfft of 1": (lambda x: op.irfft(op.rfft(x, n=1), n=1), (3, 5)),
+    "irfft of 2": (lambda x: op.irfft(op.rfft(x, n=2), n=2), (3, 5)),
+    "spectral convolution": (
+        lambda x: op.irfft(op.einsum("bcm,com->bom", op.rfft(x), ts.tensor(FILTERS)), n=16),
+        (2, 4, 16)),
+    "complex functions": (lambda x: op.abs(op.exp(1j * x) / (2 + cast(x))) + op.real(op.sqrt(cast(x))),
+                          (5, 6)),
+    "products of matrices": (lambda x: op.abs((cast(x) + 1j * cast(x)) @ cast(x).T), (3, 4)),
+    "views and choices": (
+        lambda x: op.real(op.where(x > 0, cast(x) * 1j, op.flip(op.fft(cast(x)), -1))[..., ::2]),
+        (4, 8)),
+    "loop": (lambda x: op.real(ts.fori_loop(0, 5, lambda i, c: c * (0.5 + 0.5j) + 1, cast(x))), (5,)),
+    "transforms in a loop": (
+        lambda x: op.real(ts.fori_loop(0, 3, lambda i, c: op.ifft(op.fft(c) * 0.9), cast(x))), (8,)),
+    "gradient": (lambda x: ts.grad(lambda y: op.sum(op.abs(op.rfft(y)) ** 2))(x), (3, 8)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOURIER)
+@pytest.mark.parametrize("opset", [18, 20])
+def test_transforms_and_complex_numbers_inside_of_a_model(name: str, opset: int) -> None:
+    f, shape = FOURIER[name]
+    for dtype, bound in ((np.float32, 2e-5), (np.float64, 1e-12)):
+        x = np.random.default_rng(1).normal(size=shape).astype(dtype)
+        with override(target="numpy"):
+            wanted = [np.asarray(v) for v in ts.tree.leaves(f(ts.tensor(x)))]
+        for got, want in zip(run(model_bytes(f, x, opset=opset), x), wanted, strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=bound, atol=bound * np.abs(want).max())
+
+
+def test_transforms_of_symbolic_sizes() -> None:
+    def f(x: Any, k: Any) -> Any:
+        return op.irfft(op.rfft(x, n=32) * op.rfft(k, n=32), n=32)
+
+    def g(x: Any) -> Any:
+        return op.irfft(op.rfft(x, norm="forward"), n=x.shape[-1], norm="forward")
+
+    rng = np.random.default_rng(2)
+    x, k = (rng.normal(size=s).astype(np.float32) for s in ((3, 20), (5,)))
+    (got,) = run(model_bytes(f, Tensor["B", 20, f32], Tensor[5, f32]), x, k)
+    np.testing.assert_allclose(got[0, :24], np.convolve(x[0], k), atol=1e-5)
+    for n in (10, 11):
+        (got,) = run(model_bytes(g, Tensor["B", "S", f32]), x[:, :n])
+        np.testing.assert_allclose(got, x[:, :n], atol=1e-5)

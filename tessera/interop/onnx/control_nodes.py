@@ -64,7 +64,7 @@ def _scan(w: OnnxWriter, n: Node, names: list[str], inside: Inside) -> Any:
     found = w.emit(
         "Scan", *names[:carry], *rows, outputs=len(n.results), body=_record(w, inner),
         num_scan_inputs=count, scan_input_directions=way * count,
-        scan_output_directions=way * (len(n.results) - carry),
+        scan_output_directions=way * (len(n.results) - carry) or None,
     )  # fmt: skip
     return found if len(n.results) > 1 else (found,)
 

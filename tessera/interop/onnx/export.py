@@ -22,13 +22,14 @@ from tessera.core.dims import Dim, Symbol
 from tessera.core.dtype import bool_
 from tessera.core.errors import FileError, OperandError, TesseraError, located
 from tessera.interop.onnx import control_nodes, kernels
+from tessera.interop.onnx.fourier import in_real_parts
 from tessera.interop.onnx.model import Model, OnnxError, OnnxFunction
 from tessera.interop.onnx.model import OnnxGraph as Record
 from tessera.interop.onnx.model import OnnxNode as Call
 from tessera.interop.onnx.nodes import EMITTERS, by_places
 from tessera.interop.onnx.proto import write
 from tessera.interop.onnx.scalars import _TESTS, OnnxScalars
-from tessera.interop.onnx.writer import OnnxWriter, info_of
+from tessera.interop.onnx.writer import OnnxWriter, info_of, pairs_last
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, host_data
 from tessera.lang.shapes import trace
 from tessera.ops.define import cast_to
@@ -66,6 +67,7 @@ def model_bytes(f: Any, *args: Any, opset: int = 20) -> bytes:
 
 def model_of(g: Graph, opset: int) -> Model:
     """A graph as the record of an ONNX model."""
+    g = in_real_parts(g)
     w = OnnxWriter(opset)
     own = len(g.inputs) - len(g.captured)
     names = [*g.input_names, *(f"input_{i}" for i in range(len(g.input_names), own))][:own]
@@ -80,7 +82,7 @@ def model_of(g: Graph, opset: int) -> Model:
                 w.symbols.setdefault(symbol, (name, axis))
     for i, (v, data) in enumerate(zip(g.inputs[own:], g.captured, strict=True)):
         w.names[v] = f"weight_{i}"
-        w.initialisers[f"weight_{i}"] = np.ascontiguousarray(host_data(data))
+        w.initialisers[f"weight_{i}"] = pairs_last(np.ascontiguousarray(host_data(data)))
     with scope(Scope.of(g.guards)):
         write_nodes(w, g.nodes)
     outputs = []

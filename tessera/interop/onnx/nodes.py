@@ -60,6 +60,8 @@ def _constant(w: OnnxWriter, n: Node) -> Any:
 def _full(w: OnnxWriter, n: Node) -> Any:
     number = w.constant(np.asarray(n.params["value"]).astype(n.params["dtype"].np))
     shape = n.params["shape"]
+    if n.params["dtype"].kind == "c":
+        shape = (*shape, 2)
     return w.emit("Expand", number, w.shape(shape)) if shape else w.emit("Identity", number)
 
 

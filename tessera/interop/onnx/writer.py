@@ -55,6 +55,7 @@ class OnnxWriter:
         """The name of an initialiser."""
         top = self.root()
         array = np.ascontiguousarray(np.asarray(data, dtype)).reshape(np.shape(data))
+        array = pairs_last(array)
         key = (array.dtype, array.shape, array.tobytes())
         if key not in top._constants:
             name = top._constants[key] = self.fresh("constant")
@@ -126,6 +127,13 @@ def number_of(dtype: np.dtype[Any]) -> int:
 
 
 def info_of(name: str, v: Value) -> OnnxInfo:
-    """The name and type of a value."""
+    """The name and type of a value; a complex one has its parts along a last axis."""
     shape = tuple(s if isinstance(s, int) else str(s) for s in v.shape)
+    if v.dtype.kind == "c":
+        return OnnxInfo(name, "tensor", np.dtype(v.dtype.real.np), (*shape, 2))
     return OnnxInfo(name, "tensor", np.dtype(v.dtype.np), shape)
+
+
+def pairs_last(x: Array) -> Array:
+    """An array, whose complex numbers are pairs along a last axis."""
+    return x.view(x.real.dtype).reshape(*x.shape, 2) if x.dtype.kind == "c" else x
