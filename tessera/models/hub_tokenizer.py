@@ -34,6 +34,9 @@ class HubTokenizer:
         self._inner.no_padding()
         self._inner.no_truncation()
         self.size: int = self._inner.get_vocab_size()
+        highest = max(self._ask(self._inner.get_vocab).values(), default=0)
+        if highest >= LARGEST:  # the package makes lists of so many entries, and aborts
+            raise ModelError(f"{self._path}: a token has the number {highest}, beyond {LARGEST}")
         settings = _json(folder / "tokenizer_config.json")
         generation = _json(folder / "generation_config.json")
         self.bos = self._id(settings.get("bos_token"))

@@ -119,6 +119,18 @@ def refuse(path, text):
     assert text in e.value.message
 
 
+@pytest.mark.parametrize("number", [2**24, 2**31])
+def test_a_token_of_a_huge_number_is_refused(tmp_path, number):
+    """The tokenizers package made a list of 2^31 entries of such a file, and ended the process."""
+    for i, made in enumerate(mutate_models.hub_tokenizers()[:2]):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        made["model"]["vocab"][next(iter(made["model"]["vocab"]))] = number
+        (folder / "tokenizer.json").write_text(json.dumps(made))
+        with pytest.raises(ModelError, match=f"a token has the number {number}, beyond 16777216"):
+            HubTokenizer(folder)
+
+
 def test_errors_of_folders_say_what_is_wrong(tmp_path):
     folder = llama_folder(tmp_path / "m")
     config = folder / "config.json"
