@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import demand_function
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, ShapeError, TesseraError, TreeError, located
 from tessera.core.types import TensorType
@@ -241,11 +241,8 @@ class Imported:
         return v
 
 
-@blames_arguments
 def import_function(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Imported:
-    """f, a function of JAX, as a function of tensors for arguments like these, which jit, grad and vmap
-    take.
-    """
+    """What ts.jax.import_function is, once JAX is there."""
     demand_function("import_function", f)
     plain = [
         np.asarray(x) if isinstance(x, Value) else x

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.blame import blames_arguments, demand_function
+from tessera.core.blame import demand_function
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.types import TensorType
@@ -165,9 +165,8 @@ ad.primitive_transposes[call_p] = _transpose
 batching.primitive_batchers[call_p] = _batch
 
 
-@blames_arguments
 def wrap(f: Callable[..., Any]) -> Callable[..., Any]:
-    """f, a function of tensors in trees, as a function of JAX arrays for jax.jit, jax.grad and jax.vmap."""
+    """What ts.jax.wrap is, once JAX is there."""
     demand_function("wrap", f)
     programs: dict[Any, tuple[JaxProgram, list[Any]]] = {}
 
