@@ -16,15 +16,6 @@ def placed(x: Any) -> Any:
     return tree.map(_placeholder, _states_placed(x))
 
 
-def has_types(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether types stand for tensors among arguments."""
-    return any(_is_type(x) for x in tree.leaves((args, kwargs)))
-
-
-def _is_type(x: Any) -> bool:
-    return isinstance(x, TensorSpec | TensorType | StateSpec) or _is_struct(x)
-
-
 def _is_struct(x: Any) -> bool:
     """Whether x is JAX's type of an array, which is not imported for this."""
     return type(x).__name__ == "ShapeDtypeStruct" and type(x).__module__.startswith("jax")

@@ -197,7 +197,8 @@ class ServeEngine:
     def _warm(self, batch: int, rows: int) -> None:
         """Compile a step by running it over pages that hold nothing yet."""
         pages = self.pages.unused()[: _pages(rows)]
-        if len(pages) == _pages(rows) and batch <= self.limits.batch:
+        fits = rows <= self.model.context and batch <= self.limits.batch
+        if fits and len(pages) == _pages(rows):
             self._steps.run([SequencePart([0] * rows, 0, pages)] * batch)
 
     def _drop(self) -> None:

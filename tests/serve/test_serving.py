@@ -21,7 +21,8 @@ from tessera import cli
 from tessera.core.errors import TesseraError
 from tessera.models.generation import log_probabilities
 from tessera.models.guide import guide
-from tessera.models.paged import PAGE
+from tessera.models.paged import PAGE, PagedSteps
+from tessera.serve import engine as engine_of_replies
 from tessera.serve import requests
 from tessera.serve.engine import Refused
 from tessera.serve.fields import parsed
@@ -125,6 +126,28 @@ def test_chat_is_that_of_the_model(model, client):
     assert "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-1]) == want
     assert events[-2]["choices"][0]["finish_reason"] == "length"
     assert events[-1]["usage"]["completion_tokens"] == 4
+
+
+def test_usual_steps_are_compiled_while_no_request_waits(model, monkeypatch):
+    ran, run = [], PagedSteps.run
+
+    def noted(steps, parts):
+        ran.append((len(parts), len(parts[0].tokens)))
+        return run(steps, parts)
+
+    monkeypatch.setattr(PagedSteps, "run", noted)
+    # The last but one is longer than the context, the last wider than a batch: neither is compiled.
+    monkeypatch.setattr(engine_of_replies, "USUAL", ((1, 32), (1, 1), (1, 208), (999, 1)))
+    with serving(model, Options(warm=True)) as client:
+        engine = client.service.engine
+        client.until(lambda: not engine._cold and len(ran) == 2, 60)
+        assert ran == [(1, 32), (1, 1)]
+        assert engine.pages.used == 0
+        status, reply = client.post(CHAT, HI)  # over pages that the steps have written to
+        assert status == 200
+        want = "".join(model.chat(HI["messages"], max_new_tokens=4))
+        assert reply["choices"][0]["message"]["content"] == want
+        assert engine.alive
 
 
 def test_choices_stops_and_seeds(model, client):

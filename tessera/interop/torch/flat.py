@@ -60,37 +60,34 @@ class Flat:
         return self._others[what, key]
 
     def _pulled(self, wanted: tuple[bool, ...]) -> Callable[..., Any]:
-        at = [i for i, w in enumerate(wanted) if w]
-
         def pulled(*args: Any) -> list[Any]:
-            xs, cts = list(args[: len(wanted)]), args[len(wanted) :]
-
-            def differentiated(*moved: Any) -> tuple[Any, ...]:
-                for i, x in zip(at, moved, strict=True):
-                    xs[i] = x
-                found = tree.leaves(self.traced(*xs))
-                return tuple(v for v in found if is_differentiable(_result(v).type))
-
-            _, pull = vjp(differentiated, *[xs[i] for i in at])
-            return list(pull(cts))
+            f, moved = self._of_wanted(wanted, args[: len(wanted)])
+            _, pull = vjp(f, *moved)
+            return list(pull(args[len(wanted) :]))
 
         return pulled
 
     def _pushed(self, wanted: tuple[bool, ...]) -> Callable[..., Any]:
-        at = [i for i, w in enumerate(wanted) if w]
-
         def pushed(*args: Any) -> list[Any]:
-            xs, tangents = list(args[: len(wanted)]), args[len(wanted) :]
-
-            def differentiated(*moved: Any) -> tuple[Any, ...]:
-                for i, x in zip(at, moved, strict=True):
-                    xs[i] = x
-                found = tree.leaves(self.traced(*xs))
-                return tuple(v for v in found if is_differentiable(_result(v).type))
-
-            return list(jvp(differentiated, tuple(xs[i] for i in at), tuple(tangents))[1])
+            f, moved = self._of_wanted(wanted, args[: len(wanted)])
+            return list(jvp(f, moved, tuple(args[len(wanted) :]))[1])
 
         return pushed
+
+    def _of_wanted(
+        self, wanted: tuple[bool, ...], args: Sequence[Any]
+    ) -> tuple[Callable[..., tuple[Any, ...]], tuple[Any, ...]]:
+        """The differentiable results as a function of the wanted inputs alone, and those inputs."""
+        at = [i for i, w in enumerate(wanted) if w]
+
+        def f(*moved: Any) -> tuple[Any, ...]:
+            xs = list(args)
+            for i, x in zip(at, moved, strict=True):
+                xs[i] = x
+            found = tree.leaves(self.traced(*xs))
+            return tuple(v for v in found if is_differentiable(_result(v).type))
+
+        return f, tuple(args[i] for i in at)
 
 
 def _named(f: Callable[..., Any], name: str) -> Callable[..., Any]:
