@@ -1,6 +1,4 @@
-"""Scalar ops that are written as ONNX and as StableHLO are the ops themselves, for every dtype and all pairs of
-special values.
-"""
+"""Scalar ops that are written as ONNX and as StableHLO are the ops themselves, special values included."""
 
 from __future__ import annotations
 

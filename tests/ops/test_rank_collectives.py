@@ -1,4 +1,4 @@
-"""Collectives between ranks have the bits of the definition, on any number of ranks and with uneven ranges."""
+"""Collectives between ranks have the bits of the definition, on any number of ranks and uneven ranges."""
 
 from __future__ import annotations
 
