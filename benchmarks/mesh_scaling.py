@@ -299,8 +299,8 @@ def main() -> None:
         child(args)
         return
     whole: dict[str, Any] = {
-        "machine": architecture().split(" +")[0], "cores": os.cpu_count(),
-        "python": platform.python_version(), "load": [round(x, 2) for x in os.getloadavg()], "rounds": args.rounds,
+        "python": platform.python_version(),
+        "machine": architecture().split(" +")[0], "cores": os.cpu_count(), "load": [round(x, 2) for x in os.getloadavg()], "rounds": args.rounds,
     }  # fmt: skip
     if args.only != "all_reduce":
         size = {
