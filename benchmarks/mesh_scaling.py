@@ -300,7 +300,8 @@ def main() -> None:
         return
     whole: dict[str, Any] = {
         "python": platform.python_version(),
-        "machine": architecture().split(" +")[0], "cores": os.cpu_count(), "load": [round(x, 2) for x in os.getloadavg()], "rounds": args.rounds,
+        "machine": architecture().split(" +")[0], "cores": os.cpu_count(),
+        "load": [round(x, 2) for x in os.getloadavg()], "rounds": args.rounds,
     }  # fmt: skip
     if args.only != "all_reduce":
         size = {
