@@ -176,7 +176,7 @@ def causal_mask(queries: Any, keys: Any) -> Value:
 def _attention_jvp(n: Node, ts: Tangents) -> Any:
     """On a GPU, an op that its kernels know; elsewhere what the decomposition says."""
     q, k, v, *mask = n.operands
-    if n.results[0].device.kind == "cpu" or mask or any(t is not None for t in ts[3:]):
+    if n.results[0].device.kind in ("cpu", "mesh") or mask or any(t is not None for t in ts[3:]):
         return NotImplemented
     given = n.params["scale"]
     if given is None and isinstance(q.shape[-1], Dim):

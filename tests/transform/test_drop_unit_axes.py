@@ -68,3 +68,19 @@ def test_a_step_on_one_shard_has_the_kernels_of_no_mesh():
         value_, new_, _ = meshed(*given)
     assert len(q.kernels) == len(p.kernels)
     assert (float(value_), new_.numpy().tobytes()) == (float(value), new.numpy().tobytes())
+
+
+def test_attention_on_a_mesh_has_the_derivative_of_a_cpu():
+    """The one of GPUs computes the probabilities again: 8% of a step of a GPT."""
+    q = np.random.default_rng(1).normal(size=(2, 4, 8, 4)).astype(np.float32)
+    spec, mesh = dist.ShardSpec((0,), ("dp",)), dist.Mesh(["dp"], shape=(2,))
+
+    def loss(q):
+        return op.sum(op.sin(op.attention(q, q, q, causal=True)))
+
+    f = ts.jit(ts.grad(loss))
+    for g in (f.lower(q).graph, f.lower(dist.tensor(q, spec, mesh)).graph):
+        assert "attention_grad" not in str(g)
+    whole, cut = f(q), f(dist.tensor(q, spec, mesh))
+    np.testing.assert_allclose(cut.full(), whole.numpy(), rtol=1e-5, atol=1e-6)
+    assert dist.explain(f, dist.tensor(q, spec, mesh)).counts == {}
