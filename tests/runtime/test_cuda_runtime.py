@@ -538,6 +538,13 @@ def test_addresses_that_are_always_new_are_changed_in_one_graph(
 def test_every_dtype_has_its_number_in_a_tensor_map() -> None:
     """CUtensorMapDataType of cuda.h; what it lacks is copied as a number of the same width."""
     order = ["u1", "u2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", ml_dtypes.bfloat16]
-    other = {"i1": 0, "?": 0, ml_dtypes.float8_e4m3fn: 0, ml_dtypes.float8_e5m2: 0, "i2": 1, "c8": 4}
+    other = {
+        "i1": 0,
+        "?": 0,
+        ml_dtypes.float8_e4m3fn: 0,
+        ml_dtypes.float8_e5m2: 0,
+        "i2": 1,
+        "c8": 4,
+    }
     want = {np.dtype(t): code for code, t in enumerate(order)}
     assert want | {np.dtype(t): code for t, code in other.items()} == TYPES
