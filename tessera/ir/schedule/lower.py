@@ -168,6 +168,8 @@ class _GraphLowering(Questions):
             return True
         if not n.op.casts and self.is_picked(v):
             return True
+        if n.op.view is None and self.is_spread_factor(v):
+            return True
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
         if self.is_narrow_factor(v):
@@ -186,6 +188,19 @@ class _GraphLowering(Questions):
         if self.costs[v] > _LONG:
             return True
         return len(self.readers(v)) > 1 and not self.is_within_factor(v)
+
+    def is_spread_factor(self, v: Value, spread: bool = False) -> bool:
+        """Whether views show a value to a contraction in more places than it has elements: it would have to
+        exist in all of them.
+        """
+        for u in self.users.get(v, []):
+            if self.is_contraction(u):
+                if spread and not self.is_widened(v):
+                    return True
+            elif u.op.view is not None and self.is_loop_nest(u):
+                if self.is_spread_factor(u.results[0], spread or u.op.spreads):
+                    return True
+        return False
 
     def lies_there(self, v: Value) -> bool:
         """Whether a value is a view of a tensor in memory, which contractions read where it lies."""

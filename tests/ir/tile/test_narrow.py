@@ -330,6 +330,21 @@ def test_codes_of_bytes_are_taken_apart_in_every_nest() -> None:
         assert same_bits(by_llvm(q, [x, w]), want), nest
 
 
+def test_a_computed_factor_of_a_batch_exists_once() -> None:
+    x, w = numbers(f32, (3, 24), 1), numbers(FORMATS["u8"], (5, 3, 4, 16), 2)
+    at = np.array([2], np.int32)
+
+    def f(x: Any, at: Any, w: Any) -> Any:
+        parts = op.reshape(op.take(x, at, axis=0), (3, 1, 8))
+        return op.matmul(parts, halves(w, 2, False))
+
+    p = program(f, x, at, w)
+    made = [k for k in p.steps if isinstance(k, Kernel) and not k.contracts]
+    sizes = [p.buffers[n].type.size for k in made for n in k.outputs]
+    assert sizes == [24]  # and not one for each of the 5 products that share it
+    levels_agree(p, [x, at, w])
+
+
 BYTES = {
     "along the columns": lambda x, w: x @ halves(w[:, :12], 1, False),
     "turned": lambda x, w: x @ halves(w[:24], 1, False).T,
