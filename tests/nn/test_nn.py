@@ -418,3 +418,27 @@ def test_what_limits_attention_is_its_formula(causal, window, masked, kv_heads):
     want = m.out(ts.tensor(y.swapaxes(1, 2).reshape(2, 7, 16).astype(np.float32)))
     assert rows.sum() >= 6
     assert_close(got[:, rows], want[:, rows], times=10)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("name", ["Conv", "ConvTranspose"])
+def test_a_convolution_without_settings_is_the_plain_one(name, rank):
+    layer = getattr(nn, f"{name}{rank}d")(2, 3, 2, key=ts.key(0))
+    f = getattr(op, "conv_transpose" if name == "ConvTranspose" else "conv")
+    x = sample(2, 2, *(4, 5, 6)[:rank])
+    assert_same_bits(layer(x), f(x, layer.weight, layer.bias))
+    grown = 1 if name == "ConvTranspose" else -1
+    assert layer(x).shape == (2, 3, *(n + grown for n in (4, 5, 6)[:rank]))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("name", ["MaxPool", "AvgPool"])
+def test_a_pool_without_settings_has_windows_side_by_side(name, rank):
+    x = np.random.default_rng(0).normal(size=(2, 3, *(5, 6, 7)[:rank]))
+    y = getattr(nn, name)((2,) * rank)(ts.tensor(x))
+    blocks = x[(..., *(slice(0, n // 2 * 2) for n in x.shape[2:]))]
+    for a in range(rank):
+        at = 2 + a
+        parts = np.stack([blocks.take(range(k, blocks.shape[at], 2), at) for k in (0, 1)])
+        blocks = parts.max(0) if name == "MaxPool" else parts.mean(0)
+    np.testing.assert_allclose(y, blocks, rtol=1e-12)

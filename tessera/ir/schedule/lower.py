@@ -248,11 +248,20 @@ class _GraphLowering(Questions):
         if v not in self.within:
             users = self.users.get(v, [])
             self.within[v] = bool(users) and all(
-                self.is_widened(v) if self.is_contraction(u)
+                self.is_readable(v) and self.is_widened(v) if self.is_contraction(u)
                 else self.is_loop_nest(u) and u.op.combine is None and self.is_within_factor(u.results[0])
                 for u in users
             ) and v not in self.returned  # fmt: skip
         return self.within[v]
+
+    def is_readable(self, v: Value) -> bool:
+        """Whether an element follows from elements of tensors in memory alone: no fold on the way has yet to run."""
+        if v in self.names or v.node is None:
+            return v in self.names
+        n = v.node
+        point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
+        plain = n.op.view is not None or (point and n.op.pick is None and self.is_loop_nest(n))
+        return plain and all(map(self.is_readable, n.operands))
 
     def is_layout(self, n: Node) -> bool:
         """A view of a tensor in memory, or a copy of it."""
