@@ -195,7 +195,7 @@ class _GraphLowering(Questions):
         """
         for u in self.users.get(v, []):
             if self.is_contraction(u):
-                if spread and not self.is_widened(v):
+                if spread and not (self.is_readable(v) and self.is_widened(v)):
                     return True
             elif u.op.view is not None and self.is_loop_nest(u):
                 if self.is_spread_factor(u.results[0], spread or u.op.spreads):
@@ -255,12 +255,18 @@ class _GraphLowering(Questions):
         return self.within[v]
 
     def is_readable(self, v: Value) -> bool:
-        """Whether an element follows from elements of tensors in memory alone: no fold on the way has yet to run."""
+        """Whether an element follows from elements of tensors in memory alone: no fold on the way has yet to
+        run.
+        """
         if v in self.names or v.node is None:
             return v in self.names
         n = v.node
         point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
-        plain = n.op.view is not None or (point and n.op.pick is None and self.is_loop_nest(n))
+        if (
+            n.op.pick is not None
+        ):  # of a tensor that exists, at places that follow from such tensors
+            return n.operands[0] in self.names and all(map(self.is_readable, n.operands[1:]))
+        plain = n.op.view is not None or (point and self.is_loop_nest(n))
         return plain and all(map(self.is_readable, n.operands))
 
     def is_layout(self, n: Node) -> bool:
