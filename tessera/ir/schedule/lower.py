@@ -255,9 +255,7 @@ class _GraphLowering(Questions):
         return self.within[v]
 
     def is_readable(self, v: Value) -> bool:
-        """Whether an element follows from elements of tensors in memory alone: no fold on the way has yet to
-        run.
-        """
+        """Whether an element follows from tensors in memory alone: no fold on the way has yet to run."""
         if v in self.names or v.node is None:
             return v in self.names
         n = v.node
