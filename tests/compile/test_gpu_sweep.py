@@ -51,6 +51,13 @@ def test_no_case_has_a_step_on_the_host_but_those_that_docs_list(sweep: Any) -> 
     assert [c for c in found if not any(n in c for n in HOSTED)] == []
 
 
+def test_what_candidates_change_is_there(sweep: Any) -> None:
+    tried = sweep.with_candidates()[len(sweep.all_cases()) :]
+    assert len(tried) > 20
+    for module, name, value in {place for c in tried for place in c.patch}:
+        assert isinstance(value, type(getattr(importlib.import_module(module), name)))
+
+
 def test_parts_share_the_cases_and_a_case_is_claimed_once(sweep: Any, tmp_path: Path) -> None:
     cases = sweep.all_cases()
     parts = [sweep.part_of(cases, f"{i}/3") for i in (1, 2, 3)]

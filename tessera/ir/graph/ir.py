@@ -18,7 +18,7 @@ import numpy as np
 from tessera.core import call_guard
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard
-from tessera.core.device import ANYWHERE, CPU, Device
+from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.dims import Dim, Size, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, OperandError, TraceError, located, out_of_memory
@@ -543,16 +543,24 @@ def device_kernel(
     types: Sequence[TensorType],
     params: Params,
     regions: Sequence[Graph] = (),
+    repeated: Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """The function by which eager code runs an op on arrays of a device that is no CPU."""
-    return _DEVICE_KERNELS[device.kind](device, op, types, params, regions)
+    """The function by which eager code runs an op on arrays of a device that is no CPU.
+
+    Of the operands that are `repeated` it is given one number, as a tensor without axes.
+    """
+    return _DEVICE_KERNELS[device.kind](device, op, types, params, regions, repeated)
 
 
 def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
     types = tuple([v.type for v in operands])
     mode, device = flags(), _device(op, operands)
     place = mode.target if device.kind == "cpu" else device
-    key = (op, types, regions, tuple(params.items()), place, mode.numerics)
+    inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
+    given, repeated = inputs, ()
+    if device.kind in GPUS:
+        given, repeated = _without_repeats(inputs)
+    key = (op, types, regions, tuple(params.items()), place, mode.numerics, repeated)
     found = _KERNELS.get(key)
     if found is None:
         extra = {"regions": regions} if regions else {}
@@ -560,14 +568,13 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         if device.kind == "cpu":
             found = eager_kernel(op, types, outs, params, regions), outs
         else:
-            found = device_kernel(device, op, types, params, regions), outs
+            found = device_kernel(device, op, types, params, regions, repeated), outs
         if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
-    inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
     try:
         with np.errstate(all="ignore"):
-            data = kernel(*inputs)
+            data = kernel(*given)
     except MemoryError as e:
         raise out_of_memory(op.name, e) from None
     if (mode.checked or checking()) and not regions:
@@ -576,6 +583,18 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     if op.multiple:
         return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
     return holding(outs[0], data, device)
+
+
+def _without_repeats(inputs: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Operands of a GPU's op, of which those that the host holds as one repeated number are that number, so
+    that it alone travels; and which those are.
+    """
+    given, repeated = list(inputs), []
+    for i, x in enumerate(inputs):
+        if isinstance(x, np.ndarray) and x.size > 1 and not any(x.strides):
+            given[i] = x[(slice(1),) * x.ndim].reshape(())
+            repeated.append(i)
+    return given, tuple(repeated)
 
 
 def _is_ambiguous(name: str, x: Any) -> bool:

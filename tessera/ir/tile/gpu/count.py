@@ -5,6 +5,9 @@
 
 An element is compared with the upper and with the lower digits of all numbers, not with every number, and
 matrix units add up.  Sums of ones below 2^24 are exact in f32, so that no size of parts changes a result.
+
+Of many numbers few elements share one: each element adds its one to memory at once, in whole numbers, whose
+sum has no order.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
+MATCHED = 1024  # numbers up to which elements are compared with digits
+ADDED = 1024  # elements of a block that adds ones to memory
 PARTS = 512  # blocks of threads
 _LEAST = 16  # rows and columns of a product
 _ROWS = 64  # of a block's product
@@ -34,6 +39,10 @@ def count_places(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     p = Counts(
         types[x].dtype, prod(int(n) for n in types[x].shape), int(types[y].shape[0]), types[y].dtype
     )
+    if p.size > MATCHED:
+        return Expansion(
+            (Launch(p.cleared(), (), (y,), Threads(4)), Launch(p.added(), (x,), (y,), Threads(4)))
+        )
     counts = f"{y}_counts"
     warps = 8 if p.high * p.low > 1 << 10 else 4
     launches = (
@@ -74,6 +83,30 @@ class Counts:
         wanted = max(PARTS // blocks, 1)
         enough = max(power(self.count // (8 * self.step)), 1)
         return max(min(wanted, enough), power(-(-self.count // _EXACT)))
+
+    def cleared(self) -> Kernel:
+        """Nothing counted."""
+        b = Builder("count_none")
+        y = b.parameter("y", TensorType(self.dtype, (self.size,)), writable=True)
+        at = b.program(-(-self.size // ADDED)) * ADDED
+        masked = (0,) if self.size % ADDED else ()
+        b.store(y, b.full(self.dtype, (ADDED,), 0), (at,), (ADDED,), masked=masked)
+        return b.finish()
+
+    def added(self) -> Kernel:
+        """A one for each element; numbers that are none are out of the memory."""
+        b = Builder("count_ones")
+        x = b.parameter("x", TensorType(self.kind, (self.count,)))
+        y = b.parameter("y", TensorType(self.dtype, (self.size,)), writable=True)
+        at = b.program(-(-self.count // ADDED)) * ADDED
+        masked = (0,) if self.count % ADDED else ()
+        number = b.cast(b.load(x, (at,), (ADDED,), masked=masked), i64)
+        if masked:
+            inside = b.apply("lt", b.index(at, (ADDED,), 0), b.full(i64, (1,), self.count))
+            number = b.apply("where", inside, number, b.full(i64, (1,), -1))
+        one = b.full(self.dtype, (ADDED,), 1)
+        b.scatter(y, one, {0: number}, (0,), (1,), (), (0,), atomic="add")
+        return b.finish()
 
     def counted(self) -> Kernel:
         """The counts of each part."""
