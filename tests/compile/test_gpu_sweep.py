@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tessera.core.flags import flags
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # Found by the sweep, open: they run on the host.
 HOSTED = ("logcumsumexp",)
@@ -56,6 +58,12 @@ def test_what_candidates_change_is_there(sweep: Any) -> None:
     assert len(tried) > 20
     for module, name, value in {place for c in tried for place in c.patch}:
         assert isinstance(value, type(getattr(importlib.import_module(module), name)))
+    usual = flags().cache_dir
+    with sweep.patched(tried[0]):
+        (module, name, value), *_ = tried[0].patch
+        assert getattr(importlib.import_module(module), name) == value
+        assert flags().cache_dir != usual  # what other constants gave is not taken
+    assert flags().cache_dir == usual
 
 
 def test_parts_share_the_cases_and_a_case_is_claimed_once(sweep: Any, tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
     y = sort(x[r, :])   ->   words = the bits of x[r, i] in the order of its dtype; below them, i or x[r, i]
                              for every four bits:
                                counts[digit, block] = how many words of a block have the digit
-                               begins = sums of the counts before each, by digit and then by block
-                               a word goes to begins[digit, block] + the words of its block before it that
+                               begins[block, digit] = sum of the counts before it, by digit and then by block
+                               a word goes to begins[block, digit] + the words of its block before it that
                                have its digit
 
 A word goes behind all that came before it with the same digit, so the order is stable.  Every pass takes the
@@ -12,7 +12,8 @@ same bits of a word and leaves the others moved down by four, so that passes sha
 
 A thread has eight neighbours.  Its sixteen counts are the half-bytes of one number of 64 bits; four numbers
 with fields of 16 bits, which hold the counts of every fourth digit, are summed over the threads.  A line of
-one block needs no counts in memory: the sums of its threads are those of the line.
+one block needs no counts in memory: the sums of its threads are those of the line.  Words are written by
+neighbours in the order in which they came, since those with one digit then lie beside each other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tessera.ir.tile.gpu.sorted_lines import SortedLines
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
-BLOCK = 2048  # words of a block, of which at most 2^15 have counts of 16 bits
+BLOCK = 1024  # words of a block, of which at most 2^15 have counts of 16 bits
 EACH = 8  # words of a thread: their counts have four bits
 DIGIT = 4  # bits of a pass
 VALUES = 1 << DIGIT  # of a digit
@@ -85,10 +86,10 @@ class Radix(SortedLines):
         name = next(iter(outs.values()))
         kinds = [self.word, i32][: self.parts]
         places = [tuple(f"{name}_words{i}_{k}" for k in range(self.parts)) for i in (0, 1)]
-        rows = TensorType(i32, (self.lines, VALUES, self.blocks))
         counts, begins = f"{name}_counts", f"{name}_begins"
         between: dict[str, TensorType] = {}
         if self.blocks > 1:
+            rows = TensorType(i32, (self.lines, VALUES * self.blocks))
             between |= {counts: rows, begins: rows}
         launches: list[Launch] = []
         kernels: dict[tuple[bool, bool], Kernel] = {}
@@ -102,7 +103,7 @@ class Radix(SortedLines):
                 if first not in countings:
                     countings[first] = self.counted(first)
                 launches.append(Launch(countings[first], source, (counts,), self.threads))
-                launches.append(Launch(sums, (counts,), (begins,), Threads(16)))
+                launches.append(Launch(sums, (counts,), (begins,), Threads(8)))
                 source = (*source, begins)
             if (first, last) not in kernels:
                 kernels[first, last] = self.moved(first, last)
@@ -127,10 +128,12 @@ class Radix(SortedLines):
         kinds = self.types([self.word, i32][: self.parts])
         return [b.parameter(f"{name}{i}", t, writable) for i, t in enumerate(kinds)]
 
-    def places(self, b: Builder, at: Size) -> list[Tile]:
-        """Where the words of each thread lie in a line."""
-        first = b.apply("mul", b.index(0, (self.holders,), 0), b.full(i64, (1,), EACH))
-        return [b.apply("add", first, b.index(at + j, (1,))) for j in range(EACH)]
+    def places(self, b: Builder, at: Size, apart: int = 1) -> list[Tile]:
+        """Where the words of each thread lie in a line, so far apart: neighbours, or every so many."""
+        thread = b.index(0, (self.holders,), 0)
+        if apart == 1:
+            thread = b.apply("mul", thread, b.full(i64, (1,), EACH))
+        return [b.apply("add", thread, b.index(at + apart * j, (1,))) for j in range(EACH)]
 
     @property
     def holders(self) -> int:
@@ -142,11 +145,8 @@ class Radix(SortedLines):
             return None
         return b.apply("lt", place, b.full(i64, (1,), self.n))
 
-    def first_words(self, b: Builder, x: Memory, at: tuple[Size, Size, Size]) -> list[Words]:
-        """Words of the elements of a line."""
-        return [self.first_word(b, x, (at[0], 0, at[2]), p) for p in self.places(b, at[1])]
-
     def first_word(self, b: Builder, x: Memory, line: tuple[Size, Size, Size], at: Tile) -> Words:
+        """Words of the elements of a line."""
         one = (1,)
         raw = b.gather(x, {1: at}, line, (1, 1, 1), (), (1,))
         key = self.ordered(b, raw)
@@ -164,10 +164,12 @@ class Radix(SortedLines):
         word = b.apply("or", key, b.apply("and", load, low))
         return Words(word, word, self.inside(b, at))
 
-    def read_words(self, b: Builder, words: list[Memory], line: Size, at: Size) -> list[Words]:
+    def read_words(
+        self, b: Builder, words: list[Memory], line: Size, places: list[Tile]
+    ) -> list[Words]:
         """Words of a pass before."""
         out = []
-        for p in self.places(b, at):
+        for p in places:
             found = [b.gather(m, {1: p}, (line, 0), (1, 1), (), (1,)) for m in words]
             out.append(Words(found[0], found[-1], self.inside(b, p)))
         return out
@@ -231,7 +233,12 @@ class Radix(SortedLines):
         counts = b.parameter("counts", kind, writable=True)
         o, c, block = b.program(self.outer), b.program(self.inner), b.program(self.blocks)
         line, at = o * self.inner + c, block * self.block
-        found = self.first_words(b, x, (o, at, c)) if x else self.read_words(b, words, line, at)
+        places = self.places(b, at, apart=self.holders)
+        found = (
+            [self.first_word(b, x, (o, 0, c), p) for p in places]
+            if x
+            else self.read_words(b, words, line, places)
+        )
         sums = [b.fold("add", t, 0) for t in self.ranked(b, found)[1]]
         b.store(counts, self.by_digit(b, sums), (line, 0, block), (1, VALUES, 1), (1,))
         return b.finish()
@@ -247,7 +254,15 @@ class Radix(SortedLines):
             found = b.load(counts, (line, loop.variable), (1, step), (1,), masked)
             before = b.apply("sub", b.scan("add", found, 0), found)
             before = b.apply("add", before, loop.carried[0])
-            b.store(begins, before, (line, loop.variable), (1, step), (1,), masked)
+            number = b.index(loop.variable, (step,), 0)
+            blocks = b.full(i64, (1,), self.blocks)
+            digit = b.apply("floor_div", number, blocks)
+            block = b.apply("sub", number, b.apply("mul", digit, blocks))
+            place = b.apply("add", b.apply("mul", block, b.full(i64, (1,), VALUES)), digit)
+            if masked:
+                inside = b.apply("lt", number, b.full(i64, (1,), n))
+                place = b.apply("where", inside, place, b.full(i64, (1,), n))
+            b.scatter(begins, before, {1: place}, (line, 0), (1, 1), (), (1,), distinct=True)
             loop.carry(b.apply("add", loop.carried[0], b.fold("add", found, 0)))
         return b.finish()
 
@@ -260,32 +275,43 @@ class Radix(SortedLines):
         words = [] if first else self.given_words(b)
         begins = None
         if self.blocks > 1:
-            kind = TensorType(i32, (self.lines, VALUES, self.blocks))
+            kind = TensorType(i32, (self.lines, self.blocks, VALUES))
             begins = b.parameter("begins", kind)
         outs = self.made(b, self.wanted, self.number) if last else {}
         made = [] if last else self.given_words(b, True)
         o, c, block = b.program(self.outer), b.program(self.inner), b.program(self.blocks)
-        line, at = o * self.inner + c, block * self.block
+        line, places = o * self.inner + c, self.places(b, block * self.block)
         if first:
             assert x is not None
-            found = self.first_words(b, x, (o, at, c))
+            found = [self.first_word(b, x, (o, 0, c), p) for p in places]
         else:
-            found = self.read_words(b, words, line, at)
-        for w, place in zip(found, self.targets(b, found, begins, line, block), strict=True):
-            if not last:
-                for m, tile in zip(made, self.left(b, w), strict=True):
-                    b.scatter(m, tile, {1: place}, (line, 0), (1, 1), (), (1,), distinct=True)
-                continue
-            load = b.cast(w.load, i64)
-            if self.parts == 1:
-                load = b.apply("and", load, b.full(i64, (1,), (1 << self.half) - 1))
-            for name, m in outs.items():
-                value = b.cast(load, m.type.dtype)
-                if name == "values" and self.numbered:
-                    assert x is not None
-                    value = b.gather(x, {1: load}, (o, 0, c), (1, 1, 1), (), (1,))
-                b.scatter(m, value, {1: place}, (o, 0, c), (1, 1, 1), (), (1,), distinct=True)
+            found = self.read_words(b, words, line, places)
+        target = self.in_order(b, self.targets(b, found, begins, line, block))
+        if not last:
+            for m, *tiles in zip(made, *(self.left(b, w) for w in found), strict=True):
+                value = self.in_order(b, tiles)
+                b.scatter(m, value, {1: target}, (line, 0), (1, 1), (), (1,), distinct=True)
+            return b.finish()
+        load = b.cast(self.in_order(b, [w.load for w in found]), i64)
+        if self.parts == 1:
+            load = b.apply("and", load, b.full(i64, (1,), (1 << self.half) - 1))
+        for name, m in outs.items():
+            value = b.cast(load, m.type.dtype)
+            if name == "values" and self.numbered:
+                assert x is not None
+                value = b.gather(x, {1: load}, (o, 0, c), (1, 1, 1), (), (1,))
+            b.scatter(m, value, {1: target}, (o, 0, c), (1, 1, 1), (), (1,), distinct=True)
         return b.finish()
+
+    def in_order(self, b: Builder, tiles: list[Tile]) -> Tile:
+        """The words of all threads in the order in which they came."""
+        column = b.index(0, (1, EACH), 1)
+        rows = [b.reshape(t, (self.holders, 1)) for t in tiles]
+        out = b.broadcast(rows[0], (self.holders, EACH))
+        for j in range(1, EACH):
+            here = b.apply("eq", column, b.full(i64, (1, 1), j))
+            out = b.apply("where", here, rows[j], out)
+        return b.reshape(out, (self.block,))
 
     def targets(
         self, b: Builder, words: list[Words], begins: Memory | None, line: Size, block: Size
@@ -301,7 +327,7 @@ class Radix(SortedLines):
             group = b.apply("and", r.digit, b.full(i64, (1,), _GROUPS - 1))
             place = b.apply("add", r.before, self.field(b, before, group, r.digit))
             if begins is not None:
-                begin = b.gather(begins, {1: r.digit}, (line, 0, block), (1, 1, 1), (), (1,))
+                begin = b.gather(begins, {2: r.digit}, (line, block, 0), (1, 1, 1), (), (2,))
                 place = b.apply("add", place, b.cast(begin, i64))
             if w.inside is not None:
                 place = b.apply("where", w.inside, place, b.full(i64, (1,), self.n))
