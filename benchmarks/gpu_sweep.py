@@ -170,7 +170,7 @@ def supervised(mode: str, numbers: list[int], workers: int, seconds: float) -> l
             time.sleep(0.25)
             for i, p in enumerate(running):
                 if p.poll() not in (None, 0) and time.time() < deadline:
-                    last = outs[i].with_suffix(".err").read_text().strip()[-300:]
+                    last = outs[i].with_suffix(".err").read_text().strip()[-1500:]
                     print(f"a worker ended with {p.poll()}: {last}", flush=True)
                     running[i] = _start(mode, numbers, place, outs[i], deadline)
         for p in running:

@@ -89,10 +89,10 @@ def test_lines_of_a_block(kind: str, down: bool) -> None:
 @pytest.mark.parametrize("kind", ["bool", "i1", "bf16", "f4", "u8"])
 def test_lines_of_many_blocks(kind: str, down: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With blocks so small that all kinds of passes take part."""
-    for name, n in (("_BLOCK", 8), ("_WIDE_BLOCK", 8), ("_FEW", 0)):
+    for name, n in (("_BLOCK", 8), ("_FEW", 0)):
         monkeypatch.setattr(sort, name, n)
     monkeypatch.setattr(radix, "BLOCK", 16)
-    monkeypatch.setattr(radix, "SUMMED", 32)
+    monkeypatch.setattr(radix, "SUMMED", 2)
     check("topk", draw((50,), kind), 0, down)
     check("sort", draw((2, 13), kind), 1, down)
     check("argsort", draw((2, 32, 2), kind), 1, down)

@@ -3,8 +3,8 @@
     y = sort(x[r, :])   ->   words = the bits of x[r, i] in the order of its dtype; below them, i or x[r, i]
                              for every four bits:
                                counts[digit, block] = how many words of a block have the digit
-                               begins[block, digit] = sum of the counts before it, by digit and then by block
-                               a word goes to begins[block, digit] + the words of its block before it that
+                               begins[digit, block] = sum of the counts before it, by digit and then by block
+                               a word goes to begins[digit, block] + the words of its block before it that
                                have its digit
 
 A word goes behind all that came before it with the same digit, so the order is stable.  Every pass takes the
@@ -36,7 +36,7 @@ VALUES = 1 << DIGIT  # of a digit
 _FIELD = 16  # bits of a count of a block
 _GROUPS = 4  # numbers that hold the counts of a block: of every fourth digit
 _MASK = 0x000F_000F_000F_000F  # every fourth half-byte
-SUMMED = 16384  # counts that are summed at a time
+SUMMED = 4096  # counts that are summed at a time
 
 
 class Words(NamedTuple):
@@ -103,7 +103,9 @@ class Radix(SortedLines):
                 if first not in countings:
                     countings[first] = self.counted(first)
                 launches.append(Launch(countings[first], source, (counts,), self.threads))
-                launches.append(Launch(sums, (counts,), (begins,), Threads(8)))
+                launches.append(
+                    Launch(sums, (counts,), (begins,), Threads(max(self.step // 512, 1)))
+                )
                 source = (*source, begins)
             if (first, last) not in kernels:
                 kernels[first, last] = self.moved(first, last)
@@ -244,27 +246,38 @@ class Radix(SortedLines):
         return b.finish()
 
     def summed(self) -> Kernel:
-        """Where the words of each digit of each block begin."""
-        b, n = Builder("radix_begins"), VALUES * self.blocks
-        kind = TensorType(i32, (self.lines, n))
+        """Where the words of each digit of each block begin: a digit is a program."""
+        b, n = Builder("radix_begins"), self.blocks
+        kind = TensorType(i32, (self.lines, VALUES * n))
         counts, begins = b.parameter("counts", kind), b.parameter("begins", kind, writable=True)
-        line, step = b.program(self.lines), min(power(n), SUMMED)
-        masked = (1,) if n % step else ()
-        with b.loop(0, n, step, [b.full(i32, (1,), 0)]) as loop:
-            found = b.load(counts, (line, loop.variable), (1, step), (1,), masked)
-            before = b.apply("sub", b.scan("add", found, 0), found)
-            before = b.apply("add", before, loop.carried[0])
-            number = b.index(loop.variable, (step,), 0)
-            blocks = b.full(i64, (1,), self.blocks)
-            digit = b.apply("floor_div", number, blocks)
-            block = b.apply("sub", number, b.apply("mul", digit, blocks))
-            place = b.apply("add", b.apply("mul", block, b.full(i64, (1,), VALUES)), digit)
-            if masked:
-                inside = b.apply("lt", number, b.full(i64, (1,), n))
-                place = b.apply("where", inside, place, b.full(i64, (1,), n))
+        line, digit = b.program(self.lines), b.program(VALUES)
+        step, nothing = self.step, b.full(i32, (1,), 0)
+        with b.loop(0, digit * n, step, [nothing]) as loop:
+            found = self.counts_below(b, counts, line, loop.variable, digit * n)
+            loop.carry(b.apply("add", loop.carried[0], b.fold("add", found, 0)))
+        end = digit * n + n
+        with b.loop(digit * n, end, step, [loop.results[0]]) as loop:
+            found = self.counts_below(b, counts, line, loop.variable, end)
+            upto = b.apply("add", b.scan("add", found, 0), loop.carried[0])
+            place = b.index(loop.variable, (step,), 0)
+            inside = b.apply("lt", place, b.index(end, (1,)))
+            place = b.apply("where", inside, place, b.full(i64, (1,), VALUES * n))
+            before = b.apply("sub", upto, found)
             b.scatter(begins, before, {1: place}, (line, 0), (1, 1), (), (1,), distinct=True)
             loop.carry(b.apply("add", loop.carried[0], b.fold("add", found, 0)))
         return b.finish()
+
+    @property
+    def step(self) -> int:
+        """Counts that are summed at a time."""
+        return min(power(self.blocks), SUMMED)
+
+    def counts_below(self, b: Builder, counts: Memory, line: Size, at: Size, end: Size) -> Tile:
+        """Counts from a place on, and nothing from another one on."""
+        place = b.index(at, (self.step,), 0)
+        inside = b.apply("lt", place, b.index(end, (1,)))
+        found = b.gather(counts, {1: place}, (line, 0), (1, 1), (), (1,))
+        return b.apply("where", inside, found, b.full(i32, (1,), 0))
 
     # Passes
 
@@ -275,7 +288,7 @@ class Radix(SortedLines):
         words = [] if first else self.given_words(b)
         begins = None
         if self.blocks > 1:
-            kind = TensorType(i32, (self.lines, self.blocks, VALUES))
+            kind = TensorType(i32, (self.lines, VALUES, self.blocks))
             begins = b.parameter("begins", kind)
         outs = self.made(b, self.wanted, self.number) if last else {}
         made = [] if last else self.given_words(b, True)
@@ -327,7 +340,7 @@ class Radix(SortedLines):
             group = b.apply("and", r.digit, b.full(i64, (1,), _GROUPS - 1))
             place = b.apply("add", r.before, self.field(b, before, group, r.digit))
             if begins is not None:
-                begin = b.gather(begins, {2: r.digit}, (line, block, 0), (1, 1, 1), (), (2,))
+                begin = b.gather(begins, {1: r.digit}, (line, 0, block), (1, 1, 1), (), (1,))
                 place = b.apply("add", place, b.cast(begin, i64))
             if w.inside is not None:
                 place = b.apply("where", w.inside, place, b.full(i64, (1,), self.n))

@@ -27,7 +27,6 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 _BLOCK = 1024  # words that a block sorts
-_WIDE_BLOCK = 4096  # of elements of many bits, of which each four are a pass over long lines
 _ALONE = 2048  # of a line that has few beside it
 _FEW = 1 << 15  # words of all lines that are few
 _FEWEST = 32  # words of a block, a warp
@@ -46,7 +45,7 @@ def sort(wanted: str, step: Primitive, types: Mapping[str, TensorType]) -> Expan
     outs = dict(zip(wanted.split(), step.results, strict=True))
     counts = {n: int(types[y].shape[p["axis"]]) for n, y in outs.items()}
     few = made.size * made.outer * made.inner <= _FEW
-    if made.size <= (_WIDE_BLOCK if x.dtype.bits >= 32 else _ALONE if few else _BLOCK):
+    if made.size <= (_ALONE if few else _BLOCK):
         return Expansion((Launch(made.small(counts), step.operands, step.results, made.threads),))
     return Radix(x, p["axis"], down, counts).expansion(step.operands[0], outs)
 
