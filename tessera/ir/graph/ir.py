@@ -557,7 +557,8 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     mode, device = flags(), _device(op, operands)
     place = mode.target if device.kind == "cpu" else device
     inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
-    given, repeated = inputs, ()
+    given: list[Any] = inputs
+    repeated: tuple[int, ...] = ()
     if device.kind in GPUS:
         given, repeated = _without_repeats(inputs)
     key = (op, types, regions, tuple(params.items()), place, mode.numerics, repeated)

@@ -43,12 +43,12 @@ def count_places(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
     )
     counts = f"{y}_counts"
     if p.size > MATCHED:
-        launches = (
+        added = (
             Launch(p.cleared(), (), (counts,), Threads(4)),
             Launch(p.added(), (x,), (counts,), Threads(4)),
             Launch(p.summed(p.copies, p.size), (counts,), (y,), Threads(4)),
         )
-        return Expansion(launches, {counts: TensorType(i32, (p.copies, p.size))})
+        return Expansion(added, {counts: TensorType(i32, (p.copies, p.size))})
     warps = 8 if p.high * p.low > 1 << 10 else 4
     launches = (
         Launch(p.counted(), (x,), (counts,), Threads(warps)),

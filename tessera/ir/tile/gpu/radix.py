@@ -11,9 +11,11 @@ A word goes behind all that came before it with the same digit, so the order is 
 same bits of a word and leaves the others moved down by four, so that passes share their code.
 
 A thread has eight neighbours.  Its sixteen counts are the half-bytes of one number of 64 bits; four numbers
-with fields of 16 bits, which hold the counts of every fourth digit, are summed over the threads.  A line of
-one block needs no counts in memory: the sums of its threads are those of the line.  Words are written by
-neighbours in the order in which they came, since those with one digit then lie beside each other.
+with fields of 16 bits, which hold the counts of every fourth digit, are summed over the threads.  Words are
+written by neighbours in the order in which they came, since those with one digit then lie beside each other.
+
+A line of one block needs no counts in memory: the sums of its threads are those of the line.  In a line whose
+places are numbers of 16 bits every block sums the counts of all blocks for itself.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ _FIELD = 16  # bits of a count of a block
 _GROUPS = 4  # numbers that hold the counts of a block: of every fourth digit
 _MASK = 0x000F_000F_000F_000F  # every fourth half-byte
 SUMMED = 4096  # counts that are summed at a time
+SHORT = 1 << 15  # words of a line, of which each block sums the counts
 
 
 class Words(NamedTuple):
@@ -69,6 +72,7 @@ class Radix(SortedLines):
         self.lines = self.outer * self.inner
         self.block = max(min(BLOCK, power(self.n)), EACH)
         self.blocks = -(-self.n // self.block)
+        self.short = self.n <= SHORT or self.blocks == 1
         self.signed = bits is None and x.dtype is not bool_
         self.width = bits or (1 if x.dtype is bool_ else x.dtype.bits)
         self.count = -(-self.width // DIGIT)
@@ -90,29 +94,31 @@ class Radix(SortedLines):
         between: dict[str, TensorType] = {}
         if self.blocks > 1:
             rows = TensorType(i32, (self.lines, VALUES * self.blocks))
-            between |= {counts: rows, begins: rows}
+            between |= {counts: rows} if self.short else {counts: rows, begins: rows}
         launches: list[Launch] = []
         kernels: dict[tuple[bool, bool], Kernel] = {}
         countings: dict[bool, Kernel] = {}
-        sums = self.summed() if self.blocks > 1 else None
+        sums = self.summed() if self.blocks > 1 and not self.short else None
         for i in range(self.count):
             first, last = i == 0, i == self.count - 1
             source = (x,) if first else places[i % 2]
             between |= {} if first else dict(zip(source, self.types(kinds), strict=True))
-            if sums is not None:
+            known: tuple[str, ...] = ()  # what blocks know of each other
+            if self.blocks > 1:
                 if first not in countings:
                     countings[first] = self.counted(first)
                 launches.append(Launch(countings[first], source, (counts,), self.threads))
-                launches.append(
-                    Launch(sums, (counts,), (begins,), Threads(max(self.step // 512, 1)))
-                )
-                source = (*source, begins)
+                known = (counts,)
+            if sums is not None:
+                threads = Threads(max(self.step // 512, 1))
+                launches.append(Launch(sums, known, (begins,), threads))
+                known = (begins,)
             if (first, last) not in kernels:
                 kernels[first, last] = self.moved(first, last)
-            if last and not first and self.read_again:
-                source = (x, *source)
+            again = (x,) if last and not first and self.read_again else ()
             target = tuple(outs.values()) if last else places[1 - i % 2]
-            launches.append(Launch(kernels[first, last], source, target, self.threads))
+            moved = Launch(kernels[first, last], (*again, *source, *known), target, self.threads)
+            launches.append(moved)
         return Expansion(tuple(launches), between)
 
     def types(self, kinds: list[DType]) -> list[TensorType]:
@@ -286,10 +292,10 @@ class Radix(SortedLines):
         b = Builder("radix_last" if last else "radix_move")
         x = self.given(b) if first or (last and self.read_again) else None
         words = [] if first else self.given_words(b)
-        begins = None
+        known = None
         if self.blocks > 1:
             kind = TensorType(i32, (self.lines, VALUES, self.blocks))
-            begins = b.parameter("begins", kind)
+            known = b.parameter("counts" if self.short else "begins", kind)
         outs = self.made(b, self.wanted, self.number) if last else {}
         made = [] if last else self.given_words(b, True)
         o, c, block = b.program(self.outer), b.program(self.inner), b.program(self.blocks)
@@ -299,7 +305,7 @@ class Radix(SortedLines):
             found = [self.first_word(b, x, (o, 0, c), p) for p in places]
         else:
             found = self.read_words(b, words, line, places)
-        target = self.in_order(b, self.targets(b, found, begins, line, block))
+        target = self.in_order(b, self.targets(b, found, known, line, block))
         if not last:
             for m, *tiles in zip(made, *(self.left(b, w) for w in found), strict=True):
                 value = self.in_order(b, tiles)
@@ -327,30 +333,47 @@ class Radix(SortedLines):
         return b.reshape(out, (self.block,))
 
     def targets(
-        self, b: Builder, words: list[Words], begins: Memory | None, line: Size, block: Size
+        self, b: Builder, words: list[Words], known: Memory | None, line: Size, block: Size
     ) -> list[Tile]:
         """Where each word goes; behind the line for what is none."""
         ranks, counts = self.ranked(b, words)
         before = [b.apply("sub", b.scan("add", t, 0), t) for t in counts]
-        if begins is None:
-            starts = self.starts(b, [b.fold("add", t, 0) for t in counts])
-            before = [b.apply("add", t, s) for t, s in zip(before, starts, strict=True)]
+        if self.short:
+            if known is None:
+                start = self.starts(b, self.by_digit(b, [b.fold("add", t, 0) for t in counts]))
+            else:
+                start = self.starts_among(b, known, line, block)
+            fields = self.in_fields(b, b.cast(start, i64))
+            before = [b.apply("add", t, f) for t, f in zip(before, fields, strict=True)]
         out = []
         for w, r in zip(words, ranks, strict=True):
             group = b.apply("and", r.digit, b.full(i64, (1,), _GROUPS - 1))
             place = b.apply("add", r.before, self.field(b, before, group, r.digit))
-            if begins is not None:
-                begin = b.gather(begins, {1: r.digit}, (line, 0, block), (1, 1, 1), (), (1,))
+            if not self.short:
+                assert known is not None
+                begin = b.gather(known, {1: r.digit}, (line, 0, block), (1, 1, 1), (), (1,))
                 place = b.apply("add", place, b.cast(begin, i64))
             if w.inside is not None:
                 place = b.apply("where", w.inside, place, b.full(i64, (1,), self.n))
             out.append(place)
         return out
 
-    def starts(self, b: Builder, sums: list[Tile]) -> list[Tile]:
-        """Where each digit of a line of one block begins, in fields as counts are."""
-        counts = b.cast(self.by_digit(b, sums), i64)
-        start = b.apply("sub", b.scan("add", counts, 0), counts)
+    def starts(self, b: Builder, counts: Tile) -> Tile:
+        """Where each digit of a line begins."""
+        return b.apply("sub", b.scan("add", counts, 0), counts)
+
+    def starts_among(self, b: Builder, counts: Memory, line: Size, block: Size) -> Tile:
+        """Where each digit of a block begins, by the counts of all blocks."""
+        n = power(self.blocks)
+        masked = (2,) if self.blocks % n else ()
+        found = b.load(counts, (line, 0, 0), (1, VALUES, n), (1, 2), masked)
+        earlier = b.apply("lt", b.index(0, (1, n), 1), b.index(block, (1, 1)))
+        mine = b.apply("where", earlier, found, b.full(i32, (1, 1), 0))
+        total, above = (b.reshape(b.fold("add", t, 1), (VALUES,)) for t in (found, mine))
+        return b.apply("add", self.starts(b, total), above)
+
+    def in_fields(self, b: Builder, start: Tile) -> list[Tile]:
+        """Numbers of each digit in fields as counts are."""
         digit = b.index(0, (VALUES,), 0)
         group = b.apply("and", digit, b.full(i64, (1,), _GROUPS - 1))
         high = b.apply("shift_right", digit, b.full(i64, (1,), _GROUPS.bit_length() - 1))
