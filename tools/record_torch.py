@@ -2,6 +2,7 @@
 
     python tools/record_torch.py        (in the environment of the oracles; writes
     tests/support/data/torch_rules.json.gz)
+    python tools/record_torch.py --chosen       only the calls of torch_calls.py
 
 PyTorch's own samples of its operators run, forward and backward; of the ATen ops that reach the dispatcher
 and have a rule, a few calls of each form are kept, with small tensors, and once more with special values
@@ -37,10 +38,12 @@ from tessera.interop.torch.exchange import array_of, dtype_of  # noqa: E402
 from tessera.interop.torch.rule import RULES, AtenCall  # noqa: E402
 from tests.support.runners.recorded_calls import (  # noqa: E402
     difference,
+    load,
     map_arrays,
     save,
     written,
 )
+from tools.torch_calls import chosen_calls  # noqa: E402
 
 EACH = 7  # calls of an op
 FORMS = 2  # of one form
@@ -246,7 +249,48 @@ def plain_calls(name: str) -> None:
             continue
 
 
+def record_chosen(recorder: Recorder) -> None:
+    """Call the chosen ones, as many as there are of a form."""
+    for name, args in chosen_calls():
+        space, base, overload = name.split(".")
+        packet = getattr(getattr(torch.ops, space), base)
+        if overload not in packet.overloads() or name not in RULES:
+            print("has no such overload, or no rule:", name)
+            continue
+        kwargs = args[-1] if isinstance(args[-1], dict) else {}
+        args = args[:-1] if kwargs else args
+        func = getattr(packet, overload)
+        try:
+            made = func(*args, **kwargs)
+        except Exception as e:
+            print("PyTorch refuses", name, str(e).partition("\n")[0][:120])
+            continue
+        if not recorder.keep(func, (ours(list(args)), ours(kwargs)), made):
+            print("not kept:", name, [getattr(a, "shape", a) for a in args], kwargs)
+
+
+def add_chosen() -> None:
+    """Replace the chosen calls of the record, and leave all others."""
+    recorder = Recorder()
+    recorder.size, names = 6 * SIZE, {name for name, _ in chosen_calls()}
+    with warnings.catch_warnings(), override(target="numpy"):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(1)
+        record_chosen(recorder)
+    before = [row for row in load("torch_rules.json.gz") if not row.get("chosen")]
+    for text in sorted(recorder.differ):
+        print("differs", text)
+    print(
+        f"{len(recorder.kept)} calls of {len({r['op'] for r in recorder.kept})} of {len(names)} ops"
+    )
+    rows = [{**row, "chosen": True} for row in recorder.kept]
+    save("torch_rules.json.gz", {"torch": torch.__version__}, [*before, *rows])
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--chosen"]:
+        add_chosen()
+        return
     recorder = Recorder()
     most = int(sys.argv[1]) if len(sys.argv) > 1 else 6
     failed = 0
@@ -273,6 +317,7 @@ def main() -> None:
         f"{len(recorder.kept)} calls of {len(have)} of {len(RULES)} rules; {failed} samples failed"
     )
     save("torch_rules.json.gz", {"torch": torch.__version__}, recorder.kept)
+    add_chosen()
 
 
 if __name__ == "__main__":

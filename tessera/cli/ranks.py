@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import subprocess
@@ -18,9 +19,9 @@ from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError, write_file
 from tessera.core.deferred import Deferred
 from tessera.core.errors import RankError
-from tessera.core.ranks import engine, start_on
+from tessera.core.ranks import RankEngine, engine, launched_by_mpi, start_on
 from tessera.runtime.comm.local import LocalEngine, sockets
-from tessera.runtime.comm.mpi import MpiEngine, mpiexec
+from tessera.runtime.comm.mpi import LOST, MpiEngine, mpiexec
 
 # Pages show every level of the compiler: loading all of it takes two thirds of an import of tessera.
 attachable = Deferred("tessera.inspect.attach:attachable")
@@ -28,7 +29,6 @@ demand_folder = Deferred("tessera.inspect.page:demand_folder")
 rank_page = Deferred("tessera.inspect.rank_timeline:rank_page")
 rank_recorded = Deferred("tessera.inspect.rank_timeline:rank_recorded")
 
-LOST = 75  # exit status of a rank that ended since another one did
 _GRACE = 2.0  # seconds that ranks have to end by themselves after one failed
 _STEP = 0.02  # seconds between looks at the processes
 _SIGNALS = 128  # exit statuses above say by which signal a process ended
@@ -50,8 +50,10 @@ def run_file(args: argparse.Namespace) -> int:
         return _with_timeline(args)
     if args.n > 1 or args.restart:
         return _run_again(args)
-    if args.engine == "mpi":
+    if args.engine == "mpi" or (args.engine is None and launched_by_mpi()):
         start_on(MpiEngine())
+    else:
+        start_on(RankEngine())
     if args.inspect is None:
         return run_alone(args)
     with attachable(args.inspect, Path(args.file).name) as address:
@@ -100,12 +102,16 @@ def _run_again(args: argparse.Namespace) -> int:
 
 def _as_rank(args: argparse.Namespace) -> int:
     """Run the file as one rank of several."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a line of a rank in one piece, and at once
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     kind, _, rest = args.as_rank.partition(":")
     if kind == "mpi":
-        start_on(MpiEngine())
+        start_on(made := MpiEngine())
+        _pin(*made.place)
     else:
         rank, descriptors, report = rest.split(":")
         start_on(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
+        _pin(engine().rank, engine().size)
     try:
         with rank_recorded(args.timeline) if args.timeline is not None else nullcontext():
             execute(args.file, "__main__", args.rest)
@@ -123,6 +129,16 @@ def _as_rank(args: argparse.Namespace) -> int:
         raise
     engine().close()
     return 0
+
+
+def _pin(rank: int, count: int) -> None:
+    """Stay on a share of the cores: a rank that another one wakes would be put on that one's core."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    if count <= len(cores):
+        share = cores[rank * len(cores) // count : (rank + 1) * len(cores) // count]
+        os.sched_setaffinity(0, share)
 
 
 class _Rank:

@@ -11,6 +11,7 @@ for which file holds what.  Every rank waits for the index, and all of them rais
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,7 +130,12 @@ def commit(path: Path, write: Any, tensors: Mapping[str, Any], table: Any, node:
             _write_index(path, everything, reports, table, node)
         except FileError as e:
             error = e.message
-    agree("index", error)
+    try:
+        agree("index", error)
+    except FileError:
+        if file not in shards_of(path.with_name(path.name + INDEX)):
+            path.with_name(file).unlink(missing_ok=True)
+        raise
 
 
 def _write_index(
@@ -150,7 +156,9 @@ def _write_index(
     metadata = {manifest.KEY: text, manifest.DIGEST: manifest.sha256(text.encode())}
     with replacing(index) as f:
         f.write(json.dumps({"metadata": metadata, "weight_map": files}, indent=1).encode())
-    for name in older - set(files.values()):
-        path.with_name(name).unlink(missing_ok=True)
-    path.unlink(missing_ok=True)  # a file of one rank, which the index replaces
-    sync_folder(path.parent)
+    # From here on the new checkpoint is in force: what cannot be removed or put on the disk stays.
+    with contextlib.suppress(OSError):
+        for name in older - set(files.values()):
+            path.with_name(name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # a file of one rank, which the index replaces
+        sync_folder(path.parent)

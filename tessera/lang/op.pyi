@@ -2655,6 +2655,9 @@ def unique_inverse(x: ArrayLike) -> UniqueInverse:
 def unique_values(x: ArrayLike) -> Tensor:
     """Distinct elements in ascending order; each NaN is distinct."""
 
+def unpack_ints(x: ArrayLike, bits: int = ..., axis: int = ..., signed: bool = ...) -> Tensor:
+    """The numbers of 1, 2 or 4 bits in bytes as i32, one after the other along an axis."""
+
 def unpackbits(
     x: ArrayLike, axis: int | None = ..., count: int | None = ..., bitorder: str = ...
 ) -> Tensor:

@@ -61,6 +61,7 @@ from tessera.ops import (
     sorting,
     spectrum,
     state,
+    unpack,
     windows,
 )
 
@@ -122,6 +123,7 @@ MODULES = (
     sorting,
     spectrum,
     state,
+    unpack,
     windows,
     operators_of_algebra,
     operators,

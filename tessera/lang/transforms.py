@@ -28,6 +28,7 @@ from tessera.lang.linear_map import LinearMap, TreeSpace
 from tessera.lang.operator_trees import Outline
 from tessera.lang.trace import Traced, trace
 from tessera.ops.define import as_value, full_of
+from tessera.ops.local import has_views
 from tessera.transform.differentiate import (
     Linearized,
     Tangent,
@@ -37,7 +38,7 @@ from tessera.transform.differentiate import (
     zeros,
 )
 from tessera.transform.differentiate import linearize as linearize_graph
-from tessera.transform.inline import inline
+from tessera.transform.inline import copy_into, inline
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,24 +130,40 @@ def _place(name: str, given: Sequence[Value]) -> Device:
     return found[0].device if found else CPU
 
 
+def _at_once(
+    name: str, given: Sequence[Value], make: Callable[[list[Value]], Sequence[Value]]
+) -> list[Value]:
+    """What make computes of concrete values, as one program."""
+    b = Builder(given=given)  # a rule of the user may decide on values
+    with building(b):
+        outs = make([b.input(v.type, v.device) for v in given])
+        graph, _ = b.finish(outs, name)
+    device = _place(name, given)
+    data: list[Any] = [v.storage for v in given]
+    run = execute if device is CPU else _on_device(device)
+    return [
+        holding(v.type, y, device) for v, y in zip(graph.outputs, run(graph, data), strict=True)
+    ]
+
+
 def _push_now(
     g: Graph, primals: Sequence[Value], tangents: Sequence[Tangent]
 ) -> tuple[list[Value], list[Tangent]]:
     """push_forward on concrete values."""
-    given = [*primals, *(t for t in tangents if t is not None)]
-    b = Builder(given=given)  # a rule of the user may decide on values
-    with building(b):
-        ins = [b.input(v.type, v.device) for v in primals]
-        moving = [None if t is None else b.input(t.type, t.device) for t in tangents]
-        outs, out_ts = push_forward(g, ins, moving)
-        kept = [t for t in out_ts if t is not None]
-        graph, _ = b.finish([*outs, *kept], g.name)
-    device = _place(g.name, given)
-    data: list[Any] = [v.storage for v in given]
-    run = execute if device is CPU else _on_device(device)
-    ys = [holding(v.type, y, device) for v, y in zip(graph.outputs, run(graph, data), strict=True)]
-    rest = iter(ys[len(outs) :])
-    return ys[: len(outs)], [None if t is None else next(rest) for t in out_ts]
+    count, found = len(primals), list[Tangent]()
+
+    def make(ins: list[Value]) -> list[Value]:
+        moving = iter(ins[count:])
+        outs, out_ts = push_forward(
+            g, ins[:count], [None if t is None else next(moving) for t in tangents]
+        )
+        found[:] = out_ts
+        return [*outs, *(t for t in out_ts if t is not None)]
+
+    ys = _at_once(g.name, [*primals, *(t for t in tangents if t is not None)], make)
+    split = len(ys) - sum(t is not None for t in found)
+    rest = iter(ys[split:])
+    return ys[:split], [None if t is None else next(rest) for t in found]
 
 
 def _linearized(
@@ -155,7 +172,49 @@ def _linearized(
     t, values = _trace(f, primals, what)
     count = len(values) - len(t.outer)
     wanted = [i for i in range(count) if values[i].dtype.kind in "fc"]
-    return t, values[:count], wanted, linearize_graph(inline(t.graph), values, wanted)
+    g = inline(t.graph)
+    if current_builder() is None and has_views(g):
+        return t, values[:count], wanted, _Whole(g, values, wanted)
+    return t, values[:count], wanted, linearize_graph(g, values, wanted)
+
+
+class _Whole(Linearized):
+    """A derivative at concrete values that is computed with the function, as one program each time.
+
+    Parts of a program that looks at single shards mean nothing on their own.
+    """
+
+    def __init__(self, g: Graph, values: Sequence[Value], wanted: Sequence[int]):
+        super().__init__(_at_once(g.name, values, lambda ins: copy_into(g, tuple(ins))), [], [], [])
+        self._g, self._values, self._wanted = g, values, wanted
+
+    def _linear(self, ins: Sequence[Value]) -> Linearized:
+        return linearize_graph(self._g, ins[: len(self._values)], self._wanted)
+
+    def pull_back(
+        self, cotangents: Sequence[Tangent], start: Sequence[Tangent] = ()
+    ) -> list[Tangent]:
+        """Cotangents of the wanted inputs."""
+        assert not start, start
+        cts = cotangents
+        found: list[bool] = []
+
+        def make(ins: list[Value]) -> list[Value]:
+            rest = iter(ins[len(self._values) :])
+            made = self._linear(ins).pull_back([None if c is None else next(rest) for c in cts])
+            found[:] = [c is not None for c in made]
+            return [c for c in made if c is not None]
+
+        given = [*self._values, *(c for c in cts if c is not None)]
+        ys = iter(_at_once(self._g.name, given, make))
+        return [next(ys) if has else None for has in found]
+
+    def apply(self, tangents: Sequence[Value]) -> list[Value]:
+        """Tangents of the outputs."""
+        at = dict(zip(self._wanted, tangents, strict=True))
+        moving = [at.get(i) for i in range(len(self._values))]
+        outs, found = _push_now(self._g, self._values, moving)
+        return [zeros(y.type) if t is None else t for y, t in zip(outs, found, strict=True)]
 
 
 def _pulled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tessera.core.types import TensorType
 from tessera.lang import op
 from tessera.lang.create import tensor
 from tessera.models.blocks import Array, Groups
+from tessera.models.four_bits import in_pairs, kind_of, numbers_of
 
 # Columns of a block: its codes lie in 2 KiB for each group of 32 rows, which a core reads as one stream.
 # Measured on SmolLM2's head, 576 x 49152, one row: 3.9 ms, and 5.9 ms where a row of codes has all columns.
@@ -28,26 +29,40 @@ class PackedMatrix:
     groups, columns).
 
     Its elements are code * scale + offset; a product reads the codes, and scales the sum of each group once.
+    Codes of four bits are u8 (blocks, groups, size / 2, columns): an even row in the lower half of a byte,
+    the next row in the upper one.
     """
 
     codes: Any
     scale: Any
     offset: Any  # None where the format has none
+    four: str | None = field(default=None, metadata={"static": True})  # what four bits mean
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the matrix."""
-        blocks, groups, size, columns = self.codes.shape
+        blocks, _, _, columns = self.codes.shape
+        groups, size = self.groups
         return groups * size, blocks * columns
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """How many groups a column has, and of how many rows."""
+        _, groups, size, _ = self.codes.shape
+        return groups, size if self.four is None else 2 * size
+
+    def wide(self, codes: Any, axis: int) -> Any:
+        """Codes in f32; along an axis, a byte may hold two of them."""
+        return op.cast(codes if self.four is None else numbers_of(codes, axis, self.four), f32)
 
     def product(self, x: Any) -> Any:
         """x (m, in) times the matrix: sums of groups over the codes, then one sum over the groups.
 
         One formula for one row and for many, so that a step of one token has the bits of a step of many.
         """
-        _, groups, size, _ = self.codes.shape
+        groups, size = self.groups
         parts: Any = op.reshape(x, (x.shape[0], groups, size))
-        sums = op.matmul(op.transpose(parts, (1, 0, 2)), op.cast(self.codes, f32))
+        sums = op.matmul(op.transpose(parts, (1, 0, 2)), self.wide(self.codes, 2))
         scaled: Any = sums * op.expand_dims(op.cast(self.scale, f32), 2)
         if self.offset is not None:
             total = op.swapaxes(op.sum(parts, axis=-1, keepdims=True), 0, 1)
@@ -59,7 +74,7 @@ class PackedMatrix:
         """Some columns (n,) as rows (n, in)."""
         width = self.codes.shape[3]
         block, lane = at // width, at % width
-        out: Any = op.cast(self.codes[block, :, :, lane], f32)
+        out = self.wide(self.codes[block, :, :, lane], 2)
         out = out * op.expand_dims(op.cast(self.scale[block, :, lane], f32), 2)
         if self.offset is not None:
             out = out + op.expand_dims(op.cast(self.offset[block, :, lane], f32), 2)
@@ -71,13 +86,15 @@ def packed(groups: Groups, rows: int) -> PackedMatrix:
     width = math.gcd(rows, BLOCK)
     width = width if width >= 8 else rows
     codes = groups.codes.reshape(rows // width, width, -1, groups.codes.shape[-1])
-    turned = np.ascontiguousarray(codes.transpose(0, 2, 3, 1))
+    turned, four = codes.transpose(0, 2, 3, 1), kind_of(codes)
+    if four is not None:
+        turned = in_pairs(turned, 2, four)
 
     def per_group(x: Array) -> Any:
         return tensor(_small(x.reshape(rows // width, width, -1).swapaxes(1, 2)))
 
     offset = None if groups.offset is None else per_group(groups.offset)
-    return PackedMatrix(tensor(turned), per_group(groups.scale), offset)
+    return PackedMatrix(tensor(np.ascontiguousarray(turned)), per_group(groups.scale), offset, four)
 
 
 def _small(x: Array) -> Array:
@@ -107,13 +124,14 @@ def side_by_side(ws: Sequence[Any]) -> Any:
     kinds = {
         tuple(None if x is None else (x.dtype, _rest(x, few)) for x in part) for part in leaves
     }
-    if len(kinds) > 1:
+    four = {w.four if isinstance(w, PackedMatrix) else None for w in ws}
+    if len(kinds) > 1 or len(four) > 1:
         return None
     joined = [
         None if part[0] is None else _joined(part, 0 if few else 1)
         for part in zip(*leaves, strict=True)
     ]
-    return PackedMatrix(*joined) if few else joined[0]
+    return PackedMatrix(joined[0], joined[1], joined[2], four.pop()) if few else joined[0]
 
 
 def _joined(parts: Sequence[Any], axis: int) -> Any:

@@ -27,6 +27,7 @@ class Spread:
     group: tuple[int, ...]  # the ranks, in the order of their coordinates
     ranges: tuple[tuple[int, int], ...]  # of each of them
     mine: int  # which of them is this rank
+    loose: bool = False  # whether sums over it may be in any order
 
     @property
     def total(self) -> int:

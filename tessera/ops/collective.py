@@ -31,7 +31,7 @@ from tessera.ops.creation import iota
 from tessera.ops.define import as_value, cast_to
 from tessera.ops.elementwise import add, div, eq, mul, where
 from tessera.ops.gather import gather, take
-from tessera.ops.ranks import between, nodes
+from tessera.ops.ranks import between, nodes, sum_between
 from tessera.ops.reduction import max as max_of
 from tessera.ops.reduction import sum as sum_of
 from tessera.ops.shape import concat, reshape, slice_, stack
@@ -154,8 +154,9 @@ def _sum_along(
         return mul(x, size if spread is None else spread.total), False
     if spread is None:
         return tree_sum(x), False
-    parts = _nodes(_wide(x), spread, _pairs)
-    return cast_to(between(ranks.SUM, parts, spread), x.dtype), False
+    wide = _wide(x)
+    parts = stack([_pairs(wide)]) if spread.loose else _nodes(wide, spread, _pairs)
+    return cast_to(sum_between(parts, spread), x.dtype), False
 
 
 def _max_along(

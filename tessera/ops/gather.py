@@ -116,6 +116,8 @@ def _gather_batch(n: Node, operands: Sequence[Value], batched: Mask) -> Value:
 
 
 def _gather(x: Any, *indices: Any, axes: tuple[int, ...]) -> Any:
+    if axes == (0,):
+        return x.take(indices[0], axis=0, mode="clip")
     front = np.moveaxis(x, axes, range(len(axes)))
     near = zip(indices, front.shape, strict=False)
     return front[tuple(np.maximum(np.minimum(i, n - 1), 0) for i, n in near)]
@@ -163,6 +165,8 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
         v = reshape(v, (v.type.size,))
     a = axis_of("take", 0 if axis is None else axis, v.ndim)
     out = gather.bind(v, in_bounds("take", i, v, a), axes=(a,))
+    if a == 0:
+        return out
     rest = range(i.ndim, out.ndim)
     return transpose(out, (*rest[:a], *range(i.ndim), *rest[a:]))
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tessera.core.constraints import require, unify
 from tessera.core.dims import Dim, Shape, Size, bounds
 from tessera.core.dtype import bool_, i64
-from tessera.core.errors import AxisError, OperandError, TraceError
+from tessera.core.errors import AxisError, OperandError, TesseraError, TraceError
+from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, concrete, current_builder, host_data
 from tessera.ir.graph.known import known
 from tessera.ops.define import ArrayLike, as_value, full_of, public
@@ -87,6 +89,9 @@ def index(x: Value, key: Any) -> Value:
             return concrete(x.storage[key], x.dtype, x.device)
         except (IndexError, ValueError):
             pass  # what follows says what is wrong with the key
+    known_form = _form_of(x, key)
+    if known_form is not None:
+        return _by_form(x, *known_form)
     parts = _parse(x, key)
     y = _cut(x, parts)
     picks = [p for p in parts if isinstance(p, AxisPick)]
@@ -101,6 +106,9 @@ def index(x: Value, key: Any) -> Value:
 @public
 def update(x: Value, key: Any, value: ArrayLike, how: str) -> Value:
     """x with x[key] set to a value, or combined with it by add, multiply, max or min."""
+    found = _form_of(x, key)
+    if found is not None and found[0].whole and found[0].picks:
+        return _scattered(x, *found, value, how)
     mask = _lone_mask(x, key)
     if mask is not None and np.ndim(value) <= x.ndim - mask.ndim:
         return _masked(x, mask, value, how)
@@ -136,7 +144,140 @@ def _is_plain(key: Any) -> bool:
 _NUMBERS = (int, type(None))
 
 
-def _parse(x: Value, key: Any) -> list[Part]:
+# Keys that come again: what a key of numbers, slices and index tensors means is found once for each shape of
+# x, and kept.
+
+
+_PICK: Any = object()  # an index tensor, whichever it is
+
+
+class _Blank(NamedTuple):
+    """What a key asks of the tensor that it indexes."""
+
+    type: TensorType
+    shape: Shape
+    ndim: int
+
+
+class KeyForm(NamedTuple):
+    """What a key means for a shape, whatever its index tensors hold."""
+
+    picks: tuple[
+        tuple[int, int], ...
+    ]  # items of the key that are index tensors, and their axes of x
+    axes: tuple[int, ...]  # of what the cuts leave, that the picks index
+    before: int  # axes of the result in front of those of the indices
+    backward: tuple[int, ...]
+    sliced: tuple[tuple[Size, ...], tuple[Size, ...], tuple[int, ...]] | None
+    shape: Shape  # that the cuts leave
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is cut."""
+        return not self.backward and self.sliced is None
+
+
+def _form_of(x: Value, key: Any) -> tuple[KeyForm, list[Any]] | None:
+    """The form of a key of plain items, and these; None for any other key and for one that does not fit."""
+    if not x.type.static:
+        return None
+    kinds: list[Any] = []
+    items = list(key) if type(key) is tuple else [key]
+    for i, k in enumerate(items):
+        if type(k) is np.ndarray and k.dtype.kind in "iu" and k.ndim:
+            k = items[i] = as_value(k, "index")
+        if isinstance(k, Value):
+            if k.dtype.kind not in "iu" or k.weak or (not k.shape and k.storage is not None):
+                return None
+            kinds.append(_PICK)
+        elif k is None or k is Ellipsis or type(k) is int:
+            kinds.append(k)
+        elif type(k) is slice:
+            ends = (k.start, k.stop, k.step)
+            if not all(type(n) in _NUMBERS for n in ends):
+                return None
+            kinds.append(ends)
+        else:
+            return None
+    form = _known_form(x.shape, tuple(kinds))
+    return None if form is None else (form, items)
+
+
+@lru_cache(4096)
+def _known_form(shape: tuple[int, ...], kinds: tuple[Any, ...]) -> KeyForm | None:
+    x = _Blank(TensorType(i64, shape), shape, len(shape))
+    key = tuple(builtins.slice(*k) if isinstance(k, tuple) else k for k in kinds)
+    try:
+        parts = _parse(x, key)
+    except TesseraError:
+        return None  # the way of any key says what is wrong
+    cuts, taken = _cuts(parts), iter(i for i, k in enumerate(kinds) if k is _PICK)
+    picks = tuple(
+        (next(taken), axis)
+        for axis, p in enumerate(p for p in parts if not isinstance(p, New | Gap))
+        if isinstance(p, AxisPick)
+    )
+    left = _cut_shape(parts)
+    order = _placement(parts, 1, len(left) - len(picks) + 1) if picks else (0,)
+    return KeyForm(
+        picks,
+        _pick_axes(parts),
+        order.index(0),
+        tuple(a for a, c in enumerate(cuts) if c.reverse),
+        None
+        if all(c.whole for c in cuts)
+        else (
+            tuple(c.start for c in cuts),
+            tuple(c.stop for c in cuts),
+            tuple(c.step for c in cuts),
+        ),
+        left,
+    )
+
+
+def _indices(x: Value, form: KeyForm, items: Sequence[Any]) -> list[Value]:
+    return [in_bounds("index", items[i], x, axis) for i, axis in form.picks]
+
+
+def _cut_by(x: Value, form: KeyForm) -> Value:
+    y = flip.bind(x, axes=form.backward) if form.backward else x
+    if form.sliced is not None:
+        start, stop, step = form.sliced
+        y = slice_.bind(y, start=start, stop=stop, step=step)
+    return y if y.shape == form.shape else reshape.bind(y, shape=form.shape)
+
+
+def _by_form(x: Value, form: KeyForm, items: Sequence[Any]) -> Value:
+    """x[key]."""
+    indices = _indices(x, form, items)
+    y = _cut_by(x, form)
+    if not indices:
+        return y
+    indices = together("index", indices)
+    out = gather.bind(y, *indices, axes=form.axes)
+    if not form.before:
+        return out
+    rank = indices[0].ndim
+    rest = range(rank, out.ndim)
+    return transpose(out, (*rest[: form.before], *range(rank), *rest[form.before :]))
+
+
+def _scattered(x: Value, form: KeyForm, items: Sequence[Any], value: ArrayLike, how: str) -> Value:
+    """x with the elements at its picks replaced or combined, where nothing is cut."""
+    indices = _indices(x, form, items)
+    y = _cut_by(x, form)
+    indices = together("index", indices)
+    rank, before = indices[0].ndim, form.before
+    left = [n for a, n in enumerate(y.shape) if a not in form.axes]
+    v = fitting(f"at.{how}", x, value, (*left[:before], *indices[0].shape, *left[before:]))
+    if before:
+        back = (*range(before, before + rank), *range(before), *range(before + rank, v.ndim))
+        v = transpose(v, back)
+    y = OPS[_SCATTERS[how]].bind(y, v, *indices, axes=form.axes)
+    return y if y.shape == x.shape else reshape(y, x.shape)
+
+
+def _parse(x: Any, key: Any) -> list[Part]:
     items = [_item(k) for k in (key if isinstance(key, tuple) else (key,))]
     takes = [_axes_taken(k) for k in items]
     dots = [i for i, k in enumerate(items) if k is Ellipsis]
@@ -165,7 +306,7 @@ def _is_empty(k: list[Any]) -> bool:
 
 def _item(k: Any) -> Any:
     """One element of a key as a number, a size, a slice, None, Ellipsis or an index tensor."""
-    if k is None or k is Ellipsis or isinstance(k, builtins.slice | Dim):
+    if k is None or k is Ellipsis or k is _PICK or isinstance(k, builtins.slice | Dim):
         return k
     if isinstance(k, int) and not isinstance(k, bool):
         return k
@@ -186,7 +327,9 @@ def _axes_taken(k: Any) -> int:
     return k.ndim if isinstance(k, Value) and k.dtype.kind == "b" else 1
 
 
-def _parts(x: Value, axis: int, k: Any) -> list[Part]:
+def _parts(x: Any, axis: int, k: Any) -> list[Part]:
+    if k is _PICK:
+        return [AxisPick(x.shape[axis], k)]
     if k is None or k is Ellipsis:
         return [_GAP if k is Ellipsis else _NEW]
     if isinstance(k, builtins.slice):
@@ -198,7 +341,7 @@ def _parts(x: Value, axis: int, k: Any) -> list[Part]:
     return [AxisPick(x.shape[axis], in_bounds("index", k, x, axis))]
 
 
-def _number_part(x: Value, axis: int, k: Size) -> AxisCut:
+def _number_part(x: Any, axis: int, k: Size) -> AxisCut:
     n = x.shape[axis]
     at = k + n if _negative(k) else k
     if isinstance(n, int) and isinstance(at, int) and 0 <= at < n:
@@ -216,7 +359,7 @@ def _negative(k: Size) -> bool:
     return k < 0 if isinstance(k, int) else bounds(k)[1] < 0
 
 
-def _slice_part(x: Value, axis: int, s: builtins.slice) -> AxisCut:
+def _slice_part(x: Any, axis: int, s: builtins.slice) -> AxisCut:
     n = x.shape[axis]
     if s == _WHOLE:
         return AxisCut(n, 0, n)
@@ -235,7 +378,7 @@ def _slice_part(x: Value, axis: int, s: builtins.slice) -> AxisCut:
     return AxisCut(n, start, stop, builtins.abs(step), reverse=step < 0)
 
 
-def _bound(x: Value, axis: int, b: Any) -> Size | None:
+def _bound(x: Any, axis: int, b: Any) -> Size | None:
     if b is None or isinstance(b, Dim):
         return b
     if isinstance(b, Value) and b.storage is None:

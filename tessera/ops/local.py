@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Node, Value, bind
+from tessera.ir.graph.ir import Graph, Node, Value, bind
 from tessera.ir.graph.op import Op, Params, Types
 from tessera.ops.elementwise import div
 
@@ -65,3 +65,21 @@ def _view(name: str, doc: str, times: bool, transpose: Any) -> Op:
 
 TO_LOCAL = _view("to_local", "What one shard along a mesh axis holds.", False, _out_of_local)
 TO_GLOBAL = _view("to_global", "The tensor of which shards hold parts.", True, _out_of_global)
+
+
+def has_views(g: Graph) -> bool:
+    """Whether a graph looks at single shards; it then runs as a whole, never node by node."""
+    return any(n.op in (TO_LOCAL, TO_GLOBAL) or any(map(has_views, n.regions)) for n in g.nodes)
+
+
+def escaping(g: Graph) -> bool:
+    """Whether what is one of each shard along an axis leaves a graph as if it were a whole tensor."""
+    inside: dict[Value, frozenset[str]] = {}
+    for n in g.nodes:
+        axes = frozenset[str]().union(*(inside.get(v, ()) for v in n.operands))
+        if n.op is TO_LOCAL:
+            axes |= {n.params["axis"]}
+        if n.op is TO_GLOBAL:
+            axes -= {n.params["axis"]}
+        inside.update(dict.fromkeys(n.results, axes))
+    return any(inside.get(v) for v in g.outputs)

@@ -115,7 +115,7 @@ def in_bounds(op: str, index: Value, x: Value, axis: int) -> Value:
 def _known(op: str, index: Value, n: int, x: Value, axis: int) -> Value:
     """An index at hand, for an axis of known size."""
     raw = host_data(index)
-    data = raw.astype(np.int64, copy=False)
+    data = raw if index.dtype is i64 else raw.astype(np.int64, copy=False)
     if data.size and _greatest(data) >= n:
         error = _fault(f"{op}: index", raw, -n, n - 1, f"axis {axis} of {x.type}")
         if error is not None:
@@ -133,7 +133,7 @@ def _greatest(data: Any) -> int:
     """The greatest of some indices, taken without their signs: those below 0 are large."""
     if data.size > _FEW:
         return int(data.view(np.uint64).max())
-    numbers = data.ravel().tolist()
+    numbers = data.tolist() if data.ndim == 1 else data.ravel().tolist()
     return max(numbers) if min(numbers) >= 0 else 1 << 64
 
 

@@ -11,6 +11,8 @@ catalogue.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,9 @@ from tessera.ops.batching import Mask, Spread, to_front
 from tessera.ops.shape import moveaxis
 
 Array = np.ndarray[Any, Any]
-Ranges = Sequence[tuple[int, int]]
+Ranges = tuple[tuple[int, int], ...]
+# Bytes up to which two ranks send all of a sum in one round: the second takes longer than adding these twice.
+_ONE_ROUND = 1 << 22
 
 
 # Trees --------------------------------------------------------------------------------------------
@@ -75,25 +79,72 @@ def _node_parts(got: Sequence[Array], ranges: Ranges, total: int) -> dict[tuple[
     return parts
 
 
-def _reduced(
-    x: Array, group: tuple[int, ...], ranges: Ranges, what: str, add: Callable[[Any, Any], Any]
+def _folded(
+    x: Array, group: tuple[int, ...], ranges: Ranges, what: str, add: Callable[..., Any]
 ) -> Array:
-    """All-reduce: each rank adds up a chunk of the elements, then all of them gather the chunks."""
+    """All-reduce of the nodes that each rank holds: each adds up a chunk of the elements, then all of them
+    gather the chunks.  Of two ranks each adds up all, if few: as many bytes in one round.
+    """
+    total = ranges[-1][1]
+    if _is_one_round(group, x[0].nbytes):
+        got = engine().exchange(what, group, [x, x])
+        made: Array = tree_of(_node_parts(got, ranges, total), total, add)
+        return made
     flat = np.ascontiguousarray(x).reshape(len(x), -1)
     cuts = _chunks(flat.shape[1], len(group))
     got = engine().exchange(what, group, [flat[:, c] for c in cuts])
-    mine = tree_of(_node_parts(got, ranges, ranges[-1][1]), ranges[-1][1], add)
+    mine = tree_of(_node_parts(got, ranges, total), total, add)
+    out: Array = engine().empty(x.shape[1:], x.dtype)
     chunks = engine().exchange(what, group, [mine] * len(group))
-    return np.concatenate(chunks).reshape(x.shape[1:])
+    np.concatenate(chunks, out=out.reshape(-1))
+    return out
 
 
-def _sum(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
-    return _reduced(x, group, ranges, f"all_reduce sum {x.dtype}{list(x.shape[1:])}", np.add)
+def _is_one_round(group: Sequence[int], nbytes: int) -> bool:
+    """Whether ranks send each other all that they hold of a sum of so many bytes."""
+    return len(group) == 2 and nbytes <= _ONE_ROUND
+
+
+def _sum(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int, loose: bool = False) -> Array:
+    return _summed(x, group, ranges, _words("all_reduce sum", x.dtype, x.shape[1:]), loose)
+
+
+@cache
+def _words(what: str, dtype: Any, shape: tuple[int, ...]) -> str:
+    """What ranks that meet compare."""
+    return f"{what} {dtype}{list(shape)}"
+
+
+def _summed(
+    x: Array, group: tuple[int, ...], ranges: Ranges, what: str, loose: bool = False
+) -> Array:
+    """The library adds up where the order is free, as under `fast`, or the only one, as of two nodes."""
+    if loose or (len(group) == 2 and _are_nodes(ranges)):
+        made: Array | None = engine().sum(what, group, x[0])
+        if made is not None:
+            return made
+    return _folded(x, group, ranges, what, np.add)
+
+
+@cache
+def _are_nodes(ranges: tuple[tuple[int, int], ...]) -> bool:
+    """Whether each rank holds a single node of the tree."""
+    return all(len(nodes(low, high, ranges[-1][1])) == 1 for low, high in ranges)
+
+
+def fold_over_ranks(x: Array, kind: str, add: Callable[..., Any]) -> Array:
+    """The fold of what each rank of the run holds, in the order of a tree over ranks."""
+    size = engine().size
+    group, ranges = tuple(range(size)), tuple((r, r + 1) for r in range(size))
+    what = _words(f"all_reduce {kind}", x.dtype, x.shape)
+    if add is np.add:
+        return _summed(x[None], group, ranges, what)
+    return _folded(x[None], group, ranges, what, add)
 
 
 def _max(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
     what = f"all_reduce max {x.dtype}{list(x.shape[1:])}"
-    return _reduced(x, group, ranges, what, np.maximum)
+    return _folded(x, group, ranges, what, np.maximum)
 
 
 def _gather(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> Array:
@@ -178,6 +229,14 @@ def between(op: Op, x: Value, spread: Spread, **params: Any) -> Value:
     return made
 
 
+def sum_between(x: Value, spread: Spread) -> Value:
+    """The sum of what ranks hold along axis 0: one array each where the order is free, else nodes."""
+    if not spread.loose:
+        return between(SUM, x, spread)
+    ones = tuple((k, k + 1) for k in range(len(spread.group)))
+    return between(SUM, x, replace(spread, ranges=ones), loose=True)
+
+
 # Memory -------------------------------------------------------------------------------------------
 
 
@@ -191,8 +250,9 @@ def shared(g: Graph) -> int:
         if n.op not in (SUM, MAX, GATHER, SCATTER, ALL_TO_ALL, PERMUTE):
             continue
         group, t = n.params["group"], n.operands[0].type
-        parts = 1 if n.op in (GATHER, PERMUTE) else len(group)
-        size = -(-int(t.size) * t.dtype.bits // 8 // parts)
+        nbytes = int(t.size) * t.dtype.bits // 8
+        once = n.op in (SUM, MAX) and _is_one_round(group, nbytes // int(t.shape[0]))
+        size = nbytes if once or n.op in (GATHER, PERMUTE) else -(-nbytes // len(group))
         for k, r in enumerate(group):
             if k != n.params["mine"] and size > INLINE:
                 longest[r] = max(longest.get(r, 0), size)

@@ -20,6 +20,7 @@ from tessera.files.save import save
 from tessera.files.sharded import agree, told_all
 
 _NAME = re.compile(r"step-(\d{8,})\.safetensors(\.index\.json)?")
+_SHARD = re.compile(r"step-\d{8,}\.[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors")
 
 
 _INSTEAD = {
@@ -81,8 +82,10 @@ class Checkpoints:
         self._claim()
         save(self.path(step), tree)
         self._last = time.monotonic()
-        for old in self.steps()[: -self.keep] if engine().rank == 0 else ():
-            self._remove(self.path(old))
+        if engine().rank == 0:
+            for old in self.steps()[: -self.keep]:
+                self._remove(self.path(old))
+            self._remove_abandoned()
 
     def _claim(self) -> None:
         """Refuse a folder that another run saves in, on all ranks."""
@@ -111,14 +114,39 @@ class Checkpoints:
         for name in (path.name, *shards):
             path.with_name(name).unlink(missing_ok=True)
 
+    def _remove_abandoned(self) -> None:
+        """Take away shards that no index names: their ranks were killed before all of them were there."""
+        named = {n for s in self.steps() for n in shards_of(self._index(s))}
+        for p in list(self.folder.iterdir()):
+            if _SHARD.fullmatch(p.name) and p.name not in named:
+                p.unlink(missing_ok=True)
+
+    def _index(self, step: int) -> Path:
+        path = self.path(step)
+        return path.with_name(path.name + INDEX)
+
     def restore(self, like: Any) -> Any | None:
-        """The newest tree that can be read; files that are damaged are passed over with a warning."""
-        for step in reversed(self.steps()):
+        """The newest tree that can be read; files that are damaged are passed over with a warning.
+
+        A rank reads its own shards alone: what one of them finds damaged, all of them pass over.
+        """
+        for step in reversed(self._steps_of_all()):
             clear_abandoned(self.path(step))
-            try:  # of ranks, each finds the same files damaged
-                return load(self.path(step), like=like)
+            found, own = None, None
+            try:
+                found = load(self.path(step), like=like)
             except FileError as e:
-                if "damaged" not in e.message and "truncated" not in e.message:
-                    raise
-                warn_caller(f"train: {e.message}; an older checkpoint is used")
+                own = e
+            errors = [t for t in told_all("restore", own.message if own else "") if t.strip()]
+            if not errors:
+                return found
+            for text in errors:
+                if "damaged" not in text and "truncated" not in text:
+                    raise own or FileError(text)
+            warn_caller(f"train: {errors[0]}; an older checkpoint is used")
         return None
+
+    def _steps_of_all(self) -> list[int]:
+        """The steps that the first rank finds."""
+        told = told_all("steps", " ".join(map(str, self.steps())))[0]
+        return [int(s) for s in told.split()]

@@ -17,24 +17,30 @@ from tessera.ir.graph.ir import Builder, Graph, Value, building
 from tessera.ops.batching import Spread, adding, in_front
 from tessera.ops.shape import reshape, slice_, transpose
 from tessera.transform.batch import batch_graph
+from tessera.transform.drop_unit_axes import drop_unit_axes
 from tessera.transform.inline import copy_into
 from tessera.transform.reshard import sized
 
 
 def of_rank(
     g: Graph, place: Placement, ins: Sequence[Layout], outs: Sequence[Layout],
-    in_shapes: Sequence[Sequence[int]], out_shapes: Sequence[Sequence[int]],
+    in_shapes: Sequence[Sequence[int]], out_shapes: Sequence[Sequence[int]], loose: bool = False,
 ) -> Graph:  # fmt: skip
     """A graph from the blocks of its inputs that a rank holds to the blocks of its outputs.
 
-    The shapes are those of blocks; inputs of g beyond them are whole on every rank.
+    The shapes are those of blocks; inputs of g beyond them are whole on every rank.  `loose` leaves the order
+    of sums between ranks to the engine.
     """
-    axes = place.mesh.axes
+    unit = [a for a in place.mesh.axes if place.mesh.size(a) == 1]
+    if unit:
+        g = drop_unit_axes(g, unit)
+        ins, outs = ([_without(lay, unit) for lay in each] for each in (ins, outs))
+    axes = [a for a in place.mesh.axes if a not in unit]
     more = len(g.inputs) - len(ins)
     masks = {a: [*(a in x.axes for x in ins), *([False] * more)] for a in axes}
     batched, found = g, dict[str, list[bool]]()
     for a in reversed(axes):
-        batched, found[a] = _batched(batched, place, a, masks[a])
+        batched, found[a] = _batched(batched, place, a, masks[a], loose)
     builder = Builder(input_names=g.input_names)
     with building(builder):
         own = [
@@ -54,21 +60,28 @@ def of_rank(
     return Graph(whole.inputs, whole.nodes, whole.outputs, g.name, whole.input_names, g.captured)
 
 
-def spread_of(place: Placement, axis: str) -> Spread | None:
+def _without(layout: Layout, axes: Sequence[str]) -> Layout:
+    """A layout that these mesh axes do not cut."""
+    cuts = tuple(tuple(a for a in names if a not in axes) for names in layout.cuts)
+    return Layout(cuts, tuple(a for a in layout.partial if a not in axes))
+
+
+def spread_of(place: Placement, axis: str, loose: bool = False) -> Spread | None:
     """How ranks share a mesh axis; None where each has all of it."""
     if place.is_whole(axis):
         return None
     group = place.group(axis)
-    return Spread(group, tuple(place.range(axis, r) for r in group), group.index(place.rank))
+    ranges = tuple(place.range(axis, r) for r in group)
+    return Spread(group, ranges, group.index(place.rank), loose)
 
 
 def _batched(
-    g: Graph, place: Placement, axis: str, mask: Sequence[bool]
+    g: Graph, place: Placement, axis: str, mask: Sequence[bool], loose: bool
 ) -> tuple[Graph, list[bool]]:
     """g with a mesh axis in front of these inputs, and which outputs have it."""
     count = place.count(axis)
     builder = Builder(input_names=g.input_names)
-    with building(builder), adding(axis, count, spread_of(place, axis)):
+    with building(builder), adding(axis, count, spread_of(place, axis, loose)):
         xs = [
             builder.input(v.type.with_shape((count, *v.shape)) if b else v.type)
             for v, b in zip(g.inputs, mask, strict=True)

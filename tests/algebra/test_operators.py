@@ -12,6 +12,7 @@ import scipy.linalg
 import tessera as ts
 from tessera import op
 from tessera.algebra.apply import cost_of
+from tessera.core.errors import NumericalError
 from tests.support.cases.operator_cases import (
     CASES,
     DTYPES,
@@ -311,3 +312,35 @@ def test_the_flags_of_joined_operators_hold_for_their_matrices(seed: int) -> Non
         dense = np.asarray(x.todense()).astype(complex)
         for flag in sorted(x.flags & HOLDS.keys()):
             assert HOLDS[flag](dense), (name, flag, [str(p) for p in (a, b, c, d)])
+
+
+def _square(n=4, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, n)) + 2 * np.eye(n)
+
+
+POWERS = {
+    "dense": lambda: op.dense(_square()),
+    "diagonal": lambda: op.diag(np.array([2.0, -1, 0.5, 3])),
+    "circulant": lambda: op.circulant(np.array([3.0, 1, 0, -1])),
+    "identity": lambda: op.dense(np.eye(4)),
+    "permutation": lambda: op.permutation(np.array([2, 0, 3, 1])),
+    "projector": lambda: op.projector(np.linalg.qr(_square())[0][:, :2]),
+    "whole projector": lambda: op.projector(np.linalg.qr(_square())[0]),
+    "orthogonal": lambda: op.dense(np.linalg.qr(_square())[0]),
+    "kronecker": lambda: op.kronecker(op.dense(_square(2)), op.diag(np.array([2.0, -1]))),
+    "power": lambda: op.power(op.dense(_square()), 2),
+    "scaled": lambda: 2 * op.dense(_square()),
+}
+
+
+@pytest.mark.parametrize("k", [-3, -2, -1, 0, 1, 2, 3])
+@pytest.mark.parametrize("name", sorted(POWERS))
+def test_whole_powers_are_those_of_the_matrix(name, k):
+    a = POWERS[name]()
+    m = np.asarray(a.todense())
+    if k < 0 and np.linalg.matrix_rank(m) < len(m):
+        with pytest.raises(NumericalError, match="is singular: its rank is at most"):
+            op.power(a, k)
+        return
+    want = np.linalg.matrix_power(m, k)
+    np.testing.assert_allclose(op.power(a, k).todense(), want, rtol=1e-9, atol=1e-9)

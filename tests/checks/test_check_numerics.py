@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tessera import op
 from tessera.checks.abstract import limits
 from tessera.checks.intervals import Hull, bounds_of, compare
 from tessera.checks.numerics import ErrorBound, analyse, check_numerics
-from tessera.core.dtype import DType, bf16, f16, f32, f64
+from tessera.core.dtype import DType, bf16, f16, f32, f64, i8, i32
 from tessera.core.errors import NumericalError, OperandError
 from tessera.core.evaluate import scalar
 from tessera.core.scalar import SCALARS
@@ -387,3 +388,46 @@ def test_mistakes_in_the_decorator_are_told() -> None:
         verify.numerics(bounded=[1])
     with pytest.raises(OperandError, match="expected a kernel or a jitted function"):
         verify.numerics()(lambda x: x)
+
+
+# Exact arithmetic -----------------------------------------------------------------------------------
+
+EXACT: dict[str, Callable[..., Fraction]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b, "fma": lambda a, b, c: a * b + c, "square": lambda a: a * a,
+    "recip": lambda a: 1 / a,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_exact_result_rounded_once_lies_within_the_bounds(name: str) -> None:
+    """Of numbers that are known, so that no width of an interval hides what f64 loses."""
+    rng, count = np.random.default_rng(6), 300
+    xs = [
+        rng.standard_normal(count) * 2.0 ** rng.integers(-40, 40, count)
+        for _ in range(SCALARS[name].arity)
+    ]
+    if name == "fma":  # sums that cancel lose most
+        xs[2][::2] = -(xs[0] * xs[1])[::2] * (1 + rng.integers(-2, 3, count)[::2] * 2.0**-52)
+    zero = np.zeros(count)
+    r = bounds_of(name, [Hull(x, x, zero, zero != 0, zero, zero) for x in xs])
+    for i in range(count):
+        y = float(EXACT[name](*(Fraction(float(x[i])) for x in xs)))
+        assert r.lo[i] <= y <= r.hi[i], [x[i] for x in xs]
+        assert r.hi[i] - r.lo[i] <= 2.0**-46 * sum(abs(x[i]) for x in xs[-1:]) + 2.0**-46 * abs(
+            y
+        ) + (2.0**-46 * abs(xs[0][i] * xs[1][i]) if name == "fma" else 0)
+
+
+@pytest.mark.parametrize("dtype", [i8, i32, f32], ids=str)
+def test_the_bounds_of_a_product_are_those_of_its_sums(dtype: DType) -> None:
+    """Of whole numbers too, where no sum leaves the dtype."""
+    b, out = Builder("product"), dtype if dtype.kind == "f" else i32
+    x, w = b.parameter("x", TensorType(dtype, (2, 5))), b.parameter("w", TensorType(dtype, (5, 3)))
+    y = b.parameter("y", TensorType(out, (2, 3)), writable=True)
+    left, right = b.load(x, (0, 0), (2, 5)), b.load(w, (0, 0), (5, 3))
+    acc = b.full(out, (2, 3), 1)
+    b.store(y, b.dot(b.cast(left, out), b.cast(right, out), acc), (0, 0), (2, 3))
+    found = analyse(b.finish(), {}, {"x": ErrorBound(-2, 3), "w": ErrorBound(-4, 1)}).outs["y"]
+    assert found.lo == pytest.approx(1 - 5 * 12, rel=1e-5)
+    assert found.hi == pytest.approx(1 + 5 * 8, rel=1e-5)

@@ -17,7 +17,7 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu import count
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
-from tests.support.fakes.gpu_fake import at
+from tests.support.fakes.gpu_fake import at, fake_gpu
 
 RUNS_ON = "numpy"
 
@@ -99,3 +99,19 @@ def test_counts_have_no_order_and_no_values() -> None:
         names = {n.op.name for n in g.nodes}
         assert ("count_places" in names) == counts, g.text
         assert ("scatter_add" in names) != counts, g.text
+
+
+@pytest.mark.parametrize("begin", [0, 1, 2])
+@pytest.mark.parametrize("each", [1, 0, 3])
+@pytest.mark.parametrize("size", [1, 5])
+def test_only_ones_that_are_added_to_zeros_are_counts(size: int, each: int, begin: int) -> None:
+    i = np.random.default_rng(size).integers(0, size, 2048)
+    given = ts.tensor(i)
+
+    def f(i: Any) -> Any:
+        full = op.full((size,), begin, dtype=ts.i64)
+        return op.scatter_add(full, op.full(i.shape, each, dtype=ts.i64), i)
+
+    with fake_gpu():
+        got = ts.jit(f)(given.to("cuda")).numpy()
+    np.testing.assert_array_equal(got, begin + each * np.bincount(i, minlength=size))

@@ -424,6 +424,23 @@ def test_no_block_of_a_product_changes_a_bit() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("stays", [0, 1, 4, 50])
+def test_blocks_that_stay_take_every_block_of_every_product(stays: int, batch: Any) -> None:
+    shapes = (*batch, 40, 24), (*batch, 24, 35)
+    p = schedule(lambda a, b: op.relu(a @ b), *shapes)
+    (kernel,) = p.steps
+    assert isinstance(kernel, Kernel)
+    types = {n: b.type for n, b in p.buffers.items()}
+    made = Contraction(kernel, types, ProductBlock(16, 16, 16, 2, stays)).kernel()
+    verify(made)
+    given = dict(zip(("x0", "x1"), (normal(*s) for s in shapes), strict=True))
+    out = np.full((*batch, 40, 35), np.nan, np.float32)
+    interpret(made, [*(given[n] for n in kernel.inputs()), out])
+    want = np.maximum(given["x0"].astype("f8") @ given["x1"].astype("f8"), 0)
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+
+
 def test_variables_that_begin_alike_are_told_apart() -> None:
     """Triton drops a carried variable that takes over another one which began with the same value."""
     b = Builder("swap")

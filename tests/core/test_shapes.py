@@ -11,6 +11,7 @@ from tessera.core.constraints import Scope, scope, unify
 from tessera.core.dims import substitute, symbol
 from tessera.core.errors import AnnotationError, ShapeError
 from tessera.core.parse_sizes import parse_dim
+from tessera.core.types import TensorType
 
 
 def ones(*shape):
@@ -181,3 +182,16 @@ def test_a_trace_takes_what_a_jitted_function_takes():
     for args, kwargs in (((x, 2.0), {}), ((ts.tensor(x), x), {}), ((x, np.float64(3)), {"y": x})):
         assert str(ts.trace(f, *args, **kwargs)) == str(ts.jit(f).lower(*args, **kwargs).traced)
     assert str(ts.shapes(f, Tensor[2, 3, f32], x.astype(np.float64)).outputs[0]) == "f64[2,3]"
+
+
+@pytest.mark.parametrize("make", [
+    lambda n: TensorType(f32, (n, n)), lambda n: op.broadcast_to(ts.ones((), f32), (n, n)),
+    lambda n: ts.trace(lambda x: op.outer(x, x), Tensor[n, f32]), lambda n: op.zeros((n, n)),
+    lambda n: ts.trace(lambda x: x, Tensor[n, n, 2, f32]),
+    lambda n: ts.trace(lambda x: op.tile(x, (n,)), Tensor[n, f32]),
+], ids=["type", "broadcast", "outer", "zeros", "annotation", "tile"])  # fmt: skip
+def test_shapes_with_more_elements_than_an_index_reaches_are_refused(make):
+    with pytest.raises(ShapeError) as e:
+        make(1 << 32)
+    assert "elements, more than the 2**63 - 1 that an index reaches" in e.value.message
+    assert TensorType(f32, (1 << 31, 1 << 31)).size == 1 << 62

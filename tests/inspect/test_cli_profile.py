@@ -244,3 +244,15 @@ def test_an_exported_cache_is_taken_over_and_damage_is_left_out(capsys, kept, tm
         assert "1 entries of" in capsys.readouterr().err
         assert len(folder.entries()) == 3
     assert not (tmp_path / "evil.code").exists()
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"), [(0, "no limit"), (5 << 20, "limit 5"), (3 << 30, "limit 3")]
+)
+def test_the_list_of_the_cache_says_its_limit(limit, text, capsys):
+    with override(cache_limit=limit):
+        assert cli.main(["cache", "list"]) == 0
+        assert cli.main(["cache", "list", "--json"]) == 0
+    *_, line, found = capsys.readouterr().out.splitlines()
+    assert line.rpartition(", ")[2].startswith(text)
+    assert json.loads(found)["limit"] == limit

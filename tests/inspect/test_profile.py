@@ -22,7 +22,8 @@ from tessera.core import call_guard
 from tessera.core.errors import OperandError
 from tessera.core.observe import Observed
 from tessera.inspect.profile import Profile, load, profile
-from tessera.inspect.profile_rows import TimeSpan, self_times
+from tessera.inspect.profile_flame import flame_graph
+from tessera.inspect.profile_rows import ProfileRow, TimeSpan, self_times
 from tessera.inspect.work import StepWork, work_of
 from tessera.ir.graph import ir
 from tessera.runtime import stamps
@@ -474,3 +475,32 @@ def test_a_step_that_calls_a_kernel_has_no_roof_of_its_own():
     assert {r.kind for r in p.kernels} == {"host", "launch"}
     assert all(r.fraction <= 1 for r in p.kernels)
     assert [r.bound for r in p.kernels if r.kind == "host"] == [""]
+
+
+@pytest.mark.parametrize("wall", [0.004, 0.01, 2.5])
+def test_the_whole_of_a_flame_graph_is_the_time_that_passed(wall):
+    spans = [
+        TimeSpan("call", "outer", 0, 3_000_000, 0, ("a.py:1",)),
+        TimeSpan("kernel", "inner", 1_000_000, 2_000_000, 0, ()),
+    ]  # fmt: skip
+    text = flame_graph(spans, wall)
+    widths = {n: float(w) for w, n in re.findall(r'data-w="([.0-9]+)" data-n="([^"]*)"', text)}
+    assert widths["all"] == pytest.approx(100)
+    assert widths["outer"] == pytest.approx(100 * 3e-3 / wall, abs=1e-3)
+    assert widths["inner"] == pytest.approx(100 * 1e-3 / wall, abs=1e-3)
+    assert f"all: {wall * 1e3:.3f} ms, 100.0%" in text
+
+
+@pytest.mark.parametrize(("cost", "nbytes", "bound"), [
+    (1e9, 1e3, "arithmetic"), (1e3, 1e9, "memory"), (0.0, 8.0, "memory"), (8.0, 0.0, "arithmetic"),
+    (0.0, 0.0, ""),
+])  # fmt: skip
+def test_a_row_is_bound_by_what_takes_longest(cost, nbytes, bound):
+    work = StepWork(cost=cost, bytes=nbytes)
+    for level in ("memory", "L2"):
+        row = ProfileRow("p", "k", "kernel", "", {})
+        row.ran(1000, work, (1e10, 1e10))
+        assert row.bound == bound
+        row.needs(work, (1e10, 1e10), level)
+        assert row.bound == bound.replace("memory", level)
+        assert row.least == pytest.approx(max(cost, nbytes) / 1e10)

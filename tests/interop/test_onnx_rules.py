@@ -136,3 +136,23 @@ def test_no_sigmoid_gives_subnormal_numbers(kind: str, domain: str, dtype: Any) 
     np.testing.assert_allclose(
         y, wanted, rtol=3e-5 if dtype is np.float32 else 1e-12, atol=tiny * 800
     )
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (2, 3), (2, 1, 3)])
+def test_each_element_must_be_a_category_where_zeros_are_not_allowed(
+    shape: tuple[int, ...],
+) -> None:
+    cats, domain = [0, 2, 4], "ai.onnx.ml"
+    for given in ({"cats_int64s": cats}, {"cats_strings": ["0", "2", "4"]}):
+        x = np.resize(np.array([4, 0, 2]), shape)
+        named = x.astype(object if "cats_strings" in given else np.int64)
+        if named.dtype == object:
+            named = np.array([str(i) for i in x.reshape(-1)], object).reshape(shape)
+        for zeros in (0, 1):
+            (got,) = outputs("OneHotEncoder", named, domain=domain, zeros=zeros, **given)
+            np.testing.assert_array_equal(got, x[..., None] == np.array(cats))
+        named.reshape(-1)[-1] = "3" if named.dtype == object else 3
+        (got,) = outputs("OneHotEncoder", named, domain=domain, **given)
+        assert not got.reshape(-1, 3)[-1].any()
+        with pytest.raises(ts.onnx.OnnxError, match="an element is none of the categories"):
+            outputs("OneHotEncoder", named, domain=domain, zeros=0, **given)

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import tessera as ts
 from tessera import Tensor, bf16, f32, f64, op
 from tessera.core.dtype import saturate
 from tessera.core.flags import override
 from tessera.interop.stablehlo.export import module_text
+from tessera.interop.stablehlo.reading.calls import _CALLS
 from tessera.ir.graph.ir import concrete
 from tests.support.cases.stablehlo_cases import chosen, differ
 
@@ -260,3 +262,55 @@ def test_a_convolution_may_cut_its_operand() -> None:
     cut = text.replace("[[1, 2]]", "[[-1, -2]]").replace("tensor<1x3x13xf64>", "tensor<1x3x7xf64>")
     got = ts.stablehlo.load(cut)(x, w)
     np.testing.assert_allclose(got, op.conv(x[:, :, 1:-2], w))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"],
+)
+def test_calls_that_say_where_tensors_lie_change_nothing(target: str) -> None:
+    text = f"""
+module @m {{
+  func.func public @main(%arg0: tensor<2x3xf32>) -> tensor<2x3xf32> {{
+    %0 = stablehlo.custom_call @{target}(%arg0) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    %1 = stablehlo.add %0, %0 : tensor<2x3xf32>
+    return %1 : tensor<2x3xf32>
+  }}
+}}
+"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(ts.stablehlo.load(text)(x), 2 * x)
+    with pytest.raises(ts.stablehlo.StableHloError, match="the call of 'Elsewhere' has no rule"):
+        ts.stablehlo.load(text.replace(f"@{target}", "@Elsewhere"))(x)
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)], ids=str)
+@pytest.mark.parametrize(("m", "n"), [(4, 4), (5, 3), (3, 5), (4, 1), (1, 4)], ids=str)
+def test_reflectors_are_those_of_lapack(m: int, n: int, batch: Any) -> None:
+    rng = np.random.default_rng([m, n])
+    a = rng.standard_normal((*batch, m, n))
+    a[..., :, -1] = 0 if n > 2 else a[..., :, -1]  # nothing to reflect
+    packed, taus = (np.asarray(v) for v in _CALLS["geqrf"]({}, ts.tensor(a)))
+    k = min(m, n)
+    for at in np.ndindex(*batch):
+        want, tau, _, info = scipy.linalg.lapack.dgeqrf(a[at])
+        assert info == 0
+        np.testing.assert_allclose(packed[at], want, atol=1e-12)
+        np.testing.assert_allclose(taus[at], tau, atol=1e-12)
+    q = np.asarray(_CALLS["orgqr"]({}, ts.tensor(packed[..., :k]), ts.tensor(taus)))
+    np.testing.assert_allclose(q @ np.triu(packed)[..., :k, :], a, atol=1e-12)
+    np.testing.assert_allclose(
+        np.swapaxes(q, -1, -2) @ q, np.broadcast_to(np.eye(k), (*batch, k, k)), atol=1e-12
+    )
+    with pytest.raises(ts.stablehlo.StableHloError, match="reflectors"):
+        _CALLS["geqrf"]({}, ts.tensor(a + 0j))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4)], ids=str)
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
+def test_what_is_empty_has_no_window(name: str, shape: Any) -> None:
+    for axis in range(len(shape)):
+        x = np.zeros(shape, np.float32)
+        text = ts.stablehlo.export(lambda x, axis=axis: getattr(op, name)(x, axis), x)
+        assert "reduce_window" not in text
+        assert ts.stablehlo.load(text)(x).shape == shape

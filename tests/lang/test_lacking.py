@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tessera as ts
+from tessera.core.counterparts import lacking
 from tessera.core.library_names import ANSWERS
 from tessera.lang.habits import absent
 
@@ -38,3 +39,23 @@ def test_families_of_names_by_dimensions_are_whole() -> None:
     assert found
     for family, sizes in found.items():
         assert sizes in ({"1", "2", "3"}, {"2", "3"}, {"1"}, {"2"}, {"1", "2"}), family
+
+
+@pytest.mark.parametrize("module", [ts.op, ts.nn, ts.optim], ids=lambda m: m.__name__)
+def test_a_name_in_other_letters_is_the_name(module: Any) -> None:
+    """Capitals and underlines are no other words, however many of them there are."""
+    names = [n for n in dir(module) if not n.startswith("_") and len(n) > 2]
+    count = 0
+    for n in names[:: max(1, len(names) // 60)]:
+        for other in (n.upper(), n.lower(), n.replace("_", ""), n.title().replace("_", "")):
+            if other in names or hasattr(module, other):
+                continue
+            lower = other.replace("_", "").lower()
+            same = [m for m in names if m.replace("_", "").lower() == lower]
+            found = str(lacking(f"{module.__name__.split('.')[-1]}", other, names)).partition("\n")[
+                0
+            ]
+            if "did you mean" in found:
+                assert any(f".{m}?" in found for m in same), (other, found)
+                count += 1
+    assert count > 20

@@ -169,3 +169,20 @@ def test_plots_show_the_numbers(lowered):
     mine = ax.figure.subplots()
     assert ts.tensor(a).plot(mine) is mine
     matplotlib.pyplot.close("all")
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x, lambda x: op.sum(x), lambda x: op.logsumexp(x @ x.T, axis=0) + op.cumsum(x, 0)[0, 0],
+    lambda x: [op.take_along_axis(x, op.argsort(x, 1), 1), x, op.softmax(x) @ x.T],
+], ids=range(4))  # fmt: skip
+def test_a_drawn_graph_lies_inside_of_its_picture(f):
+    text = ts.trace(f, ts.Tensor[4, 4])._repr_html_()
+    left, top, wide, tall = (float(n) for n in re.search(r'viewBox="([^"]*)"', text)[1].split())
+    boxes = re.findall(
+        r'<rect[^>]*? x="([-.0-9]+)" y="([-.0-9]+)" width="([-.0-9]+)" height="([-.0-9]+)"', text
+    )
+    assert boxes
+    for x, y, w, h in (map(float, b) for b in boxes):
+        assert left <= x <= x + w <= left + wide + 1
+        assert top <= y <= y + h <= top + tall + 1
+    assert max(float(x) + float(w) for x, _, w, _ in boxes) >= left + wide - 10, "and fill it"

@@ -137,3 +137,34 @@ def test_inner_functions_are_checked_too():
         ts.jit(lambda x: turned(x) + 1)(F(2, 3))
     with pytest.raises(AnnotationError, match="turned: the result is"):
         ts.grad(lambda x: op.sum(turned(x)))(F(2, 3))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("wrong", [None, 0, -1])
+def test_each_part_of_a_result_of_any_length_is_checked(count, wrong):
+    def parts(x):
+        out = [x] * count
+        if wrong is not None:
+            out[wrong] = op.sum(x)
+        return out
+
+    @ts.jit
+    def listed(x: Tensor["B", f32]) -> list[Tensor["B", f32]]:
+        return parts(x)
+
+    @ts.jit
+    def row(x: Tensor["B", f32]) -> tuple[Tensor["B", f32], ...]:
+        return tuple(parts(x))
+
+    @ts.jit
+    def nested(x: Tensor["B", f32]) -> tuple[list[Tensor["B", f32]], ...]:
+        return ([x], parts(x), [x])
+
+    for f in (listed, row, nested):
+        if wrong is None:
+            assert len(f(F(2))) == (3 if f is nested else count)
+            continue
+        place = f"[1][{wrong % count}]" if f is nested else f"[{wrong % count}]"
+        with pytest.raises(AnnotationError) as e:
+            f(F(2))
+        assert f"the result{place} is f32[] of rank 0" in e.value.message

@@ -119,9 +119,17 @@ def test_a_program_has_its_schedules_from_a_file(tmp_path, plain):
     g = ts.jit(f, target="cpu", schedules=path)
     assert g(A, B).numpy().tobytes() == plain[0]
     assert str(g.lower(A, B).schedule.steps[1].nest).startswith("parallel r0:8")
-    path.write_text("[1]")
-    with pytest.raises(ScheduleError, match="holds no schedules, expected JSON such as"):
-        ts.jit(f, schedules=str(path))
+    for wrong in (
+        [1],
+        {"f_0": 3},
+        {"f_0": {"block": [8]}, "f_1": [8]},
+        {"f_0": "x", "f_1": {"block": [8]}},
+    ):
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ScheduleError, match="holds no schedules, expected JSON such as"):
+            ts.jit(f, schedules=str(path))
+    path.write_text("{}")
+    assert ts.jit(f, target="cpu", schedules=path)(A, B).numpy().tobytes() == plain[0]
 
 
 def test_a_product_has_a_schedule_of_its_own():

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import tessera as ts
 from tessera import Tensor, op
-from tessera.core.errors import OperandError
+from tessera.core.errors import OperandError, TesseraError
 
 RNG = np.random.default_rng(0)
 
@@ -220,3 +220,15 @@ def test_dtypes_and_types_survive_pickling():
 def test_a_tensor_is_hashable_by_identity():
     a, b = ts.tensor([1.0]), ts.tensor([1.0])
     assert len({a, b, a}) == 2
+
+
+def test_sizes_of_a_new_shape_are_given_apart_or_together():
+    x, one = ts.tensor(np.arange(12.0)), ts.tensor(np.array([[3.0]]))
+    for sizes in ((3, 4), ((3, 4),), ([3, 4],), (3, -1), ((-1, 4),), (np.int64(3), 4)):
+        assert x.reshape(*sizes).shape == (3, 4), sizes
+    for sizes in ((12,), ((12,),), ([12],), (-1,), ((-1,),)):
+        assert x.reshape(*sizes).shape == (12,), sizes
+    assert one.reshape().shape == one.reshape(()).shape == one.reshape([]).shape == ()
+    for sizes in (((3,), (4,)), ((3, 4), 1), (3, (4,)), ("12",), (5,), ()):
+        with pytest.raises(TesseraError):
+            x.reshape(*sizes)

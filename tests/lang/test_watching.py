@@ -204,3 +204,16 @@ $("#values [data-place]").click(); out.followed = [tab, sel.label]; return out;"
     assert "f32[40]" in found["text"]
     assert "4 times" in found["text"]
     assert found["followed"] == ["levels", "line program.py:8"]
+
+
+def test_the_record_tells_the_op_that_made_a_nan(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    with ts.watching() as found:
+        ts.watch(ts.ones((2,)) * 2, "fine")
+    assert found.data()["origin"] is None
+    with ts.watching(origins=True) as found:
+        ts.watch(op.log(ts.tensor([-1.0, 2.0])), "bad")
+    found.save(path)
+    origin = json.loads(path.read_text())["origin"]
+    assert origin == str(found.origin)
+    assert "log made nan" in origin

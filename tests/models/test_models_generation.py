@@ -70,7 +70,9 @@ def test_weights_of_few_bits_contract_as_they_are_stored(tmp_path, kind):
 
     (tmp_path / "few.gguf").write_bytes(llama_gguf(quantise=quantise))
     few = ts.models.load(tmp_path / "few.gguf")
-    assert few.params["layers"][0]["gate_up"].codes.dtype is ts.i8
+    four = {2: "i4", 3: "u4", 39: "e2m1"}.get(kind)
+    assert few.params["layers"][0]["gate_up"].four == four
+    assert few.params["layers"][0]["gate_up"].codes.dtype is (ts.i8 if four is None else ts.u8)
     file = GGUF(tmp_path / "few.gguf")
     dense = {name: file.tensor(name) for name in file.tensors}
     (tmp_path / "dense.gguf").write_bytes(llama_gguf(quantise=lambda name, t: dense[name]))

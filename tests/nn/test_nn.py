@@ -390,3 +390,55 @@ def test_layers_of_pytorch_are_answered_with_ours(name: str) -> None:
         assert callable(getattr({"nn": ts.nn, "op": ts.op}[first[:2]], first[3:]))
     elif name[-2:] in ("1d", "2d", "3d"):
         raise AssertionError(first)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 3, 9])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_what_limits_attention_is_its_formula(causal, window, masked, kv_heads):
+    m, x = attention(causal=causal, window=window, rope=None, kv_heads=kv_heads), sample(2, 7, 16)
+    q, k, v = (np.asarray(t) for t in m.project(x))
+    k, v = (np.repeat(t, 4 // kv_heads, -3) for t in (k, v))
+    at = np.arange(7)
+    behind = at[:, None] - at
+    seen = np.ones((7, 7), bool)
+    if causal or window is not None:
+        seen &= behind >= 0
+    if window is not None:
+        seen &= behind < window
+    given = at != 2 if masked else None
+    if masked:
+        seen[:, 2] = False
+    scores = np.where(seen, q @ k.swapaxes(-1, -2) / 2, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True).clip(-1e30))
+    rows = seen.any(-1)  # a query that sees nothing has no result
+    y = weights / np.where(rows[:, None], weights.sum(-1, keepdims=True), 1) @ v
+    got = m(x, mask=given)
+    want = m.out(ts.tensor(y.swapaxes(1, 2).reshape(2, 7, 16).astype(np.float32)))
+    assert rows.sum() >= 6
+    assert_close(got[:, rows], want[:, rows], times=10)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("name", ["Conv", "ConvTranspose"])
+def test_a_convolution_without_settings_is_the_plain_one(name, rank):
+    layer = getattr(nn, f"{name}{rank}d")(2, 3, 2, key=ts.key(0))
+    f = getattr(op, "conv_transpose" if name == "ConvTranspose" else "conv")
+    x = sample(2, 2, *(4, 5, 6)[:rank])
+    assert_same_bits(layer(x), f(x, layer.weight, layer.bias))
+    grown = 1 if name == "ConvTranspose" else -1
+    assert layer(x).shape == (2, 3, *(n + grown for n in (4, 5, 6)[:rank]))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("name", ["MaxPool", "AvgPool"])
+def test_a_pool_without_settings_has_windows_side_by_side(name, rank):
+    x = np.random.default_rng(0).normal(size=(2, 3, *(5, 6, 7)[:rank]))
+    y = getattr(nn, name)((2,) * rank)(ts.tensor(x))
+    blocks = x[(..., *(slice(0, n // 2 * 2) for n in x.shape[2:]))]
+    for a in range(rank):
+        at = 2 + a
+        parts = np.stack([blocks.take(range(k, blocks.shape[at], 2), at) for k in (0, 1)])
+        blocks = parts.max(0) if name == "MaxPool" else parts.mean(0)
+    np.testing.assert_allclose(y, blocks, rtol=1e-12)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import op
-from tessera.core.errors import AxisError, OperandError, ShapeError, TraceError
+from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TraceError
 from tests.support.breadth import examples
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
@@ -59,6 +59,29 @@ def test_repeat_equals_numpy(shape, times, data):
         n = shape[axis]
         counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=int)
         check(lambda x: op.repeat(x, counts, axis), [np.repeat(x, counts, axis)], x)
+
+
+@given(SHAPES.filter(len), st.sampled_from([1, 2, 4]), st.data())
+@examples(40)
+def test_numbers_of_few_bits_equal_those_of_numpy(shape, bits, data):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    each = np.moveaxis(np.unpackbits(x, axis=axis, bitorder="little"), axis, -1)
+    parts = each.reshape(*each.shape[:-1], each.shape[-1] // bits, bits).astype(np.int32)
+    want = np.moveaxis(parts @ (1 << np.arange(bits, dtype=np.int32)), -1, axis)
+    check(lambda x: op.unpack_ints(x, bits, axis), [want], x)
+    wraps = np.where(want >= 1 << (bits - 1), want - (1 << bits), want)
+    check(lambda x: op.unpack_ints(x, bits, axis, signed=True), [wraps], x)
+
+
+def test_numbers_of_few_bits_in_batches_and_errors():
+    x = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    got = ts.vmap(lambda r: op.unpack_ints(r, 4, 0))(ts.tensor(x))
+    np.testing.assert_array_equal(got, op.unpack_ints(x, 4, 1))
+    with pytest.raises(OperandError, match="unpack_ints: bits is 3, expected 1, 2 or 4"):
+        op.unpack_ints(x, 3)
+    with pytest.raises(DTypeError, match="unpack_ints: got i8"):
+        op.unpack_ints(x.astype(np.int8))
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=3), st.sampled_from(["xy", "ij"]))

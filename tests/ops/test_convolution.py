@@ -347,3 +347,20 @@ def test_few_channels_and_many_are_of_one_order() -> None:
 
         each = [f(x, ts.tensor(v)).numpy() for v in w]
         assert_same_bits(ts.vmap(f, in_axes=(None, 0))(x, ts.tensor(w)), np.stack(each))
+
+
+@pytest.mark.parametrize("padding", ["same", "valid", 1, (2,), ((2, 1),)], ids=str)
+@pytest.mark.parametrize(("size", "stride", "dilation", "inner"), [
+    (3, 1, 1, 1), (2, 1, 3, 1), (4, 2, 1, 1), (3, 3, 2, 1), (2, 2, 3, 2), (5, 1, 1, 2),
+], ids=str)  # fmt: skip
+def test_derivatives_of_a_convolution_take_its_padding(size, stride, dilation, inner, padding):
+    """A word means the same to a convolution and to its derivatives in x and in the kernel."""
+    x, w = normal(2, 3, 11), normal(4, 3, size)
+    given = {"stride": stride, "padding": padding, "dilation": dilation, "inner": inner}
+    y, pull = ts.vjp(lambda x, w: op.conv(x, w, None, **given), x, w)
+    ct = normal(*y.shape)
+    dx, dw = pull(ts.tensor(ct))
+    assert_close(op.conv_weights(x, ct, size, **given), dw, times=10)
+    if inner == 1:
+        del given["inner"]
+        assert_close(op.conv_input(ct, w, 11, **given), dx, times=10)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +15,7 @@ from hypothesis import strategies as st
 import tessera as ts
 import tessera.array_api as xp
 from tessera import op
+from tessera.core.dtype import f32
 from tessera.core.errors import AxisError, DTypeError, OperandError, ShapeError, TraceError
 from tests.support.breadth import examples
 
@@ -367,3 +373,62 @@ def test_errors(call, error, text):
         call()
     assert e.value.message == text
     assert str(e.value.location).startswith(__file__)
+
+
+_KEYS: list[Any] = [
+    0, -1, (0, 1), slice(1, None), (slice(None, None, -1), 0), (None, 1), (..., -2), (0, None, slice(1, 3)),
+    [2, 0], ([0, 1], [2, 0]), (slice(None), [1, 0, 1]), ([0, 1], slice(None), [1, 2]),
+    (0, slice(None), [1, 2]), ([1], 1, [0, 2]), (None, [0, 1], None), (..., [[0, 1], [2, 0]]),
+    ([[0], [1]], slice(1, 3), [0, 3]), (slice(None, None, -1), [0, 1], slice(0, 4, 2)), (1, [0, -1]),
+    (slice(0, 1), [0, -3], None, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", _KEYS, ids=str)
+def test_a_key_that_comes_again_means_the_same(key: Any) -> None:
+    """With other index tensors of another shape, kind and dtype, and for tensors of other shapes."""
+    items = key if isinstance(key, tuple) else (key,)
+
+    def made(f: Any, more: int = 0) -> Any:
+        out = tuple(f((np.array(k) + more) % 2) if isinstance(k, list) else k for k in items)
+        return out if isinstance(key, tuple) else out[0]
+
+    kinds = [
+        np.array,
+        ts.tensor,
+        lambda a: ts.tensor(a.astype(np.int32)),
+        lambda a: ts.tensor(a.astype("u1")),
+    ]
+    for shape in ((2, 3, 4), (3, 4, 5), (2, 3, 4)):
+        a = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+        x = ts.tensor(a)
+        for k, more in itertools.product(kinds, (0, 1)):
+            got, want = x[made(k, more)], a[made(np.array, more)]
+            np.testing.assert_array_equal(got, want)
+            traced = ts.jit(lambda x, k=k, more=more: x[made(k, more)], target="numpy")(x)
+            np.testing.assert_array_equal(traced, want)
+            after = a.copy()
+            after[made(np.array, more)] = -want[..., :1]
+            np.testing.assert_array_equal(x.at[made(k, more)].set(-want[..., :1]), after)
+        for bad in (True, 1.0, np.float32(1), "0"):
+            with contextlib.suppress(ts.TesseraError):
+                x[bad]
+        np.testing.assert_array_equal(x[1], a[1])
+
+
+def test_an_index_outside_is_an_error_each_time() -> None:
+    x = ts.ones((3, 4), f32)
+    for _ in range(2):
+        for key, text in (
+            (3, "index: 3 is out of range for axis 0"),
+            ((0, 0, 0), "3 indices for f32[3,4], which has rank 2"),
+            (ts.tensor([0, 3]), "index: index 3 at [1] is out of range for axis 0"),
+            ((slice(None), np.array([4])), "index: index 4 at [0] is out of range for axis 1"),
+            ((..., ...), "a key can hold only one '...'"),
+        ):  # fmt: skip
+            with pytest.raises(AxisError) as e:
+                x[key]
+            assert text in str(e.value)
+            assert "test_indexing.py" in str(e.value)
+            with pytest.raises(AxisError):
+                x.at[key].set(0)

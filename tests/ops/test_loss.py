@@ -213,3 +213,19 @@ def test_ctc_of_another_layout_says_what_to_swap(x, labels, lengths, text) -> No
         given.append(ts.ones(lengths, "i64"))
     with pytest.raises(ShapeError, match=f"ctc_loss: {text}.*as in PyTorch, swap the first two"):
         op.ctc_loss(*given)
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5)], ids=str)
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_margins_of_three_are_by_norms_along_the_last_axis(shape, p):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=shape) for _ in range(3))
+
+    def far(u, v):
+        return (np.abs(u - v + 1e-6) ** p).sum(-1) ** (1 / p)
+
+    want = np.maximum(far(a, b) - far(a, c) + 0.75, 0)
+    np.testing.assert_allclose(
+        op.triplet_margin(a, b, c, 0.75, p, reduction="none"), want, rtol=1e-12
+    )
+    np.testing.assert_allclose(op.triplet_margin(a, b, c, 0.75, p), want.mean(), rtol=1e-12)

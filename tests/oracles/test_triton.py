@@ -172,7 +172,7 @@ def test_a_vector_made_where_it_is_multiplied_compiles_for_hopper(f: Any) -> Non
 
 def test_what_triton_refuses_is_an_error_that_names_the_kernel() -> None:
     bad = TritonSource("import triton\n@triton.jit\ndef broken(x):\n    y = nothing\n", "broken",
-                 (("x", "*fp32"),), (0,), TARGETS["sm_90"])  # fmt: skip
+                 (("x", "*fp32"),), (0,), TARGETS["sm_90"], 4, 3, None)  # fmt: skip
     with pytest.raises(ts.core.errors.CompileError, match="Triton refused kernel 'broken'"):
         triton_builder.assembly(bad)
 

@@ -21,7 +21,8 @@ from tessera.core.errors import FileError, MissingFileError, TesseraError
 from tessera.ir.graph.ir import run_ops_by
 from tessera.ir.tile.ir import Block, Kernel, Operation, walk
 from tessera.replay import file
-from tessera.replay.again import replay
+from tessera.replay.again import _Replay, replay
+from tessera.replay.file import RecordReader, Told
 
 RNG = np.random.default_rng(5)
 
@@ -307,3 +308,14 @@ def test_damaged_records_are_refused_or_read(tmp_path: Path) -> None:
         except TesseraError:
             refused += 1
     assert refused > 20
+
+
+@pytest.mark.parametrize("now", [
+    np.ones((2, 3), np.float64), np.ones((3, 2), np.float32), np.ones(6, np.int32),
+], ids=lambda a: f"{a.dtype}{list(a.shape)}")  # fmt: skip
+def test_a_value_of_another_type_or_shape_is_told_by_these(now: Any, tmp_path: Path) -> None:
+    with recorded(tmp_path / "a"):
+        ts.jit(lambda x: x * 2)(ts.tensor(np.full((2, 3), 0.5, np.float32)))
+    told = Told.of(np.ones((2, 3), np.float32))
+    found = _Replay(RecordReader(str(tmp_path / "a")), None).values(told, now)
+    assert found == f"recorded {told}, now {Told.of(now)}"

@@ -26,7 +26,7 @@ from tessera.runtime.cuda.launch import DeviceLaunch, Launcher, Pointer, TensorM
 from tessera.runtime.cuda.memory import DeviceArray, from_dlpack, to_device
 from tessera.runtime.cuda.module import DriverModule
 from tessera.runtime.cuda.stream import DriverEvent, DriverStream
-from tessera.runtime.cuda.tma import tensor_map
+from tessera.runtime.cuda.tma import TYPES, tensor_map
 from tests.support.fakes.cuda_fake import FakeCuda, scale
 
 RUNS_ON = "numpy"
@@ -533,3 +533,18 @@ def test_addresses_that_are_always_new_are_changed_in_one_graph(
         np.testing.assert_array_equal(new.numpy().reshape(2, 5), [2 * x, 3 * (2 * x)])
     assert len(fake.graphs) == 1
     assert fake.calls.count("cuGraphLaunch") == 2 * replay._MOST
+
+
+def test_every_dtype_has_its_number_in_a_tensor_map() -> None:
+    """CUtensorMapDataType of cuda.h; what it lacks is copied as a number of the same width."""
+    order = ["u1", "u2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", ml_dtypes.bfloat16]
+    other = {
+        "i1": 0,
+        "?": 0,
+        ml_dtypes.float8_e4m3fn: 0,
+        ml_dtypes.float8_e5m2: 0,
+        "i2": 1,
+        "c8": 4,
+    }
+    want = {np.dtype(t): code for code, t in enumerate(order)}
+    assert want | {np.dtype(t): code for t, code in other.items()} == TYPES

@@ -11,6 +11,7 @@ import pytest
 
 from examples.distributed import gpt
 from tessera.core.flags import override
+from tessera.runtime.comm.mpi import mpiexec
 
 ROOT = Path(__file__).parents[2]
 GPT = ROOT / "examples" / "distributed" / "gpt.py"
@@ -156,3 +157,99 @@ def test_wrong_numbers_of_ranks(tmp_path):
         ),
     )
     assert "3 ranks cannot share 4 shards as a grid" in done.stderr
+
+
+SIZE = "from tessera import dist\nprint(dist.rank(), dist.size())\n"
+
+
+@pytest.mark.parametrize("name", ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"])
+def test_a_program_that_a_launcher_started_without_an_engine_is_refused(tmp_path, name):
+    """Each process trained the whole model alone, and all of them wrote the same files."""
+    env = {**os.environ, name: "4"}
+    done = subprocess.run(
+        [sys.executable, script(tmp_path, SIZE)], check=False, env=env, cwd=ROOT, capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "started 4 processes, each of which would run the whole program alone" in done.stderr
+    assert "tessera run -n 4 FILE" in done.stderr
+
+
+def test_a_rank_that_says_it_is_alone_is_alone(tmp_path):
+    env = {**os.environ, "PMI_SIZE": "4"}
+    command = [
+        sys.executable,
+        "-m",
+        "tessera.cli",
+        "run",
+        "--engine",
+        "local",
+        script(tmp_path, SIZE),
+    ]
+    done = subprocess.run(
+        command, check=True, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "0 1\n"
+
+
+@pytest.mark.deep
+def test_mpiexec_starts_ranks(tmp_path):
+    """As on a cluster: the scheduler starts the processes, and each is a rank."""
+    pytest.importorskip("mpi4py")
+    command = [*mpiexec(2), sys.executable, "-m", "tessera.cli", "run", script(tmp_path, SIZE)]
+    done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
+
+
+SUMS = """
+import numpy as np
+from tessera import dist
+from tessera.core.ranks import engine
+for n in (0, 1, 5, 1 << 12, 1 << 13, (1 << 20) + 3, (1 << 21) + 1):
+    for dtype in ("f4", "f8", "f2", "i4", "i8", "u4", "i1"):
+        for op in ("sum", "max", "prod"):
+            rngs = [np.random.default_rng([r, n]) for r in range(dist.size())]
+            mine = [rng.integers(1, 3, n).astype(dtype) for rng in rngs]
+            if dtype in ("f4", "f8"):
+                mine = [x + rng.normal(size=n).astype(dtype) for x, rng in zip(mine, rngs)]
+            want = {"sum": np.add, "max": np.maximum, "prod": np.multiply}[op]
+            total = mine[0]
+            for k in range(1, dist.size()):
+                total = want(total, mine[k])
+            y = dist.all_reduce(mine[dist.rank()], op=op).numpy()
+            assert y.dtype == total.dtype and y.tobytes() == total.tobytes(), (n, dtype, op)
+if dist.rank() == 0:
+    print("same bits", engine().name)
+"""
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("mpi", marks=pytest.mark.deep)])
+def test_sums_over_two_ranks_have_the_bits_of_numpy(tmp_path, engine):
+    """Short and long ones, by the library's own all-reduce where it adds up the dtype."""
+    if engine == "mpi":
+        pytest.importorskip("mpi4py")
+    done = run("-n", 2, "--engine", engine, script(tmp_path, SUMS))
+    assert done.stdout == f"same bits {engine}\n", done.stderr
+
+
+OUT_OF_STEP_SUMS = """
+import numpy as np
+from tessera import dist
+dist.all_reduce(np.zeros({first} if dist.rank() else {second}, {dtype}))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("engine", ["local", "mpi"])
+@pytest.mark.parametrize(
+    ("first", "second", "dtype"),
+    [(3, (3, 1), "np.float32"), (5000, (50, 100), "np.float64"), (6, 6, "['f4', 'i4'][dist.rank()]")],
+    ids=["short", "long", "dtype"],
+)  # fmt: skip
+def test_sums_that_do_not_match_are_told(tmp_path, engine, first, second, dtype):
+    if engine == "mpi":
+        pytest.importorskip("mpi4py")
+    text = OUT_OF_STEP_SUMS.format(first=first, second=second, dtype=dtype)
+    done = run("-n", 2, "--engine", engine, script(tmp_path, text), watchdog=5)
+    assert done.returncode == 1
+    assert "must run the same collectives in the same order" in done.stderr

@@ -24,6 +24,7 @@ from tessera.core.source import warn_caller
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph
 from tessera.ir.schedule.memory import MemoryPlan
+from tessera.ops.local import escaping
 from tessera.ops.ranks import shared
 from tessera.transform.bucket import bucket
 from tessera.transform.inline import inline_all
@@ -39,7 +40,13 @@ Key = tuple[tuple[tuple[int, ...], Layout], ...]
 def executable(graph: Graph, record: Sequence[PassResult], which: str, numerics: str) -> Executable:
     """The program of a graph on the mesh of this number."""
     mesh = mesh_of(Device("mesh", int(which)))
-    return MeshExecutable(graph, record, mesh, lambda g: compile_graph(g, flags().target, numerics))
+    return MeshExecutable(
+        graph,
+        record,
+        mesh,
+        lambda g: compile_graph(g, flags().target, numerics),
+        numerics == "fast",
+    )
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,18 @@ class MeshProgram:
 class MeshExecutable(Executable):
     """A graph on whole tensors, run on a mesh."""
 
-    def __init__(self, graph: Graph, record: Sequence[PassResult], mesh: Mesh, compile: Compile):
+    def __init__(
+        self, graph: Graph, record: Sequence[PassResult], mesh: Mesh, compile: Compile,
+        loose: bool = False,
+    ):  # fmt: skip
+        """`loose` leaves the order of sums between ranks to the engine."""
         self.graph, self.record, self.mesh = graph, tuple(record), mesh
         self._captured = [v.storage for v in graph.captured if v.storage is not None]
         self._plan, self._sized = None, {}
-        self._compile = compile
+        self._compile, self._loose = compile, loose
         self._programs: dict[Key, MeshProgram] = {}
         self._inlined = inline_all(graph)
+        assert not escaping(self._inlined), f"{graph.name} gives back what a single shard holds"
 
     def run(self, inputs: Sequence[Any], free: frozenset[int] = frozenset()) -> list[Any]:
         """The outputs for these inputs, which are sharded arrays or whole on every rank; they may take the
@@ -134,6 +146,7 @@ class MeshExecutable(Executable):
             parts.graph, place, [layout for _, layout in key], parts.layouts,
             [block_shape(s, layout, place) for s, layout in key],
             [block_shape(t.shape, layout, place) for t, layout in ends],  # type: ignore[arg-type]
+            self._loose,
         )  # fmt: skip
         return bucket(whole)
 

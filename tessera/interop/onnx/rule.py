@@ -66,10 +66,10 @@ def rule(
 class Sizes:
     """An integer array of sizes, some of them symbolic, which is known while tracing."""
 
-    __slots__ = ("array",)
+    __slots__ = ("array", "dtype")
 
-    def __init__(self, array: Array):
-        self.array = array
+    def __init__(self, array: Array, dtype: Any = np.int64):
+        self.array, self.dtype = array, np.dtype(dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ class Sizes:
     def value(self) -> Value:
         """The sizes as a traced tensor."""
         flat = [op.dim(s) if isinstance(s, Dim) else concrete(int(s)) for s in self.array.flat]
-        return op.reshape(op.stack(flat), self.array.shape)
+        return op.cast(op.reshape(op.stack(flat), self.array.shape), as_dtype(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,7 @@ def one(x: Any, what: str) -> Any:
 
 def numpy_dtype(x: Any) -> np.dtype[Any]:
     """The NumPy dtype of a value."""
-    if isinstance(x, Sizes):
-        return np.dtype(np.int64)
-    found: np.dtype[Any] = x.dtype if isinstance(x, np.ndarray) else np.dtype(x.dtype.np)
+    found: np.dtype[Any] = x.dtype if isinstance(x, np.ndarray | Sizes) else np.dtype(x.dtype.np)
     return found
 
 

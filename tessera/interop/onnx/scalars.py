@@ -78,30 +78,60 @@ class OnnxScalars:
         return self.n("Div", a, b)
 
     def _floor_div(self, a: str, b: str) -> str:
-        if self.at.kind == "f":
-            return self.n("Floor", self.n("Div", a, b))
-        return self.n("Div", self.n("Sub", a, self.n("Mod", a, b)), b)
+        if self.at.kind != "f":
+            return self.n("Div", self.n("Sub", a, self.n("Mod", a, b)), b)
+        # a whole number of b fits into what is left: the quotient is near one, and rounded to it
+        whole = self.n("Div", self.n("Sub", a, self._mod(a, b)), b)
+        near = self.n("Floor", self.n("Add", whole, self.number(0.5)))
+        plain = self.n("Or", self.n("Equal", b, self.number(0)), self.n("IsInf", b))
+        plain = self.n("Or", plain, self.n("IsInf", a))
+        return self.n("Where", plain, self.n("Floor", self.n("Div", a, b)), near)
 
     def _mod(self, a: str, b: str) -> str:
         if self.at.kind != "f":
             return self.n("Mod", a, b)
-        whole = self.n("Floor", self.n("Div", a, b))
-        return self.n("Sub", a, self.n("Mul", whole, b))
+        rest, zero = self.n("Mod", a, b, fmod=1), self.number(0)
+        other = self.n("Xor", self.n("Less", rest, zero), self.n("Less", b, zero))
+        none = self.n("Equal", rest, zero)
+        turned = self.n("Where", other, self.n("Add", rest, b), rest)
+        return self.n("Where", none, self._signed(zero, b), turned)
 
     def _trunc(self, a: str) -> str:
-        return self.n("Mul", self.n("Sign", a), self.n("Floor", self.n("Abs", a)))
+        return self._signed(self.n("Floor", self.n("Abs", a)), a)
+
+    def _is_negative(self, a: str) -> str:
+        """Whether the sign is minus, also that of a zero."""
+        zero = self.number(0)
+        return self.n("Or", self.n("Less", a, zero), self.n("Less", self.n("Reciprocal", a), zero))
 
     def _signed(self, size: str, sign: str) -> str:
-        size, zero = self.n("Abs", size), self.number(0)
-        return self.n("Where", self.n("Less", sign, zero), self.n("Neg", size), size)
+        size = self.n("Abs", size)
+        return self.n("Where", self._is_negative(sign), self.n("Neg", size), size)
+
+    def _hypot(self, a: str, b: str) -> str:
+        """The larger of both times sqrt(1 + q q), which is in range where the squares are not."""
+        x, y, zero = self.n("Abs", a), self.n("Abs", b), self.number(0)
+        most, least = self.n("Max", x, y), self.n("Min", x, y)
+        one = self.number(1)
+        q = self.n("Div", least, self.n("Where", self.n("Equal", most, zero), one, most))
+        size = self.n("Mul", most, self.n("Sqrt", self.n("Add", one, self.n("Mul", q, q))))
+        far = self.n("Or", self.n("IsInf", a), self.n("IsInf", b))
+        return self.n("Where", far, self.number(math.inf), size)
 
     def _logaddexp(self, a: str, b: str) -> str:
         most = self.n("Max", a, b)
         gap = self.n("Neg", self.n("Abs", self.n("Sub", a, b)))
+        gap = self.n("Where", self.n("Equal", a, b), self.number(0), gap)  # also of infinities
         return self.n("Add", most, self._log1p(self.n("Exp", gap)))
 
     def _log1p(self, a: str) -> str:
-        return self.n("Log", self.n("Add", a, self.number(1)))
+        """a log(u) / (u - 1) with u = 1 + a rounded: the digits of a that u loses are in the factor."""
+        one = self.number(1)
+        u = self.n("Add", a, one)
+        lost = self.n("Or", self.n("Equal", u, one), self.n("IsInf", u, detect_negative=0))
+        rest = self.n("Where", lost, one, self.n("Sub", u, one))
+        exact = self.n("Mul", a, self.n("Div", self.n("Log", u), rest))
+        return self.n("Where", lost, a, exact)
 
     def _scaled(self, op: str, a: str, factor: float) -> str:
         return self.n("Mul", self.n(op, a), self.number(factor))
@@ -126,12 +156,15 @@ class OnnxScalars:
         return self.n("Mul", a, power) if way == "LEFT" else self._floor_div(a, power)
 
     def _atan2(self, y: str, x: str) -> str:
-        zero, pi = self.number(0), self.number(math.pi)
-        plain = self.n("Atan", self.n("Div", y, x))
-        turn = self.n("Where", self.n("Less", y, zero), self.n("Neg", pi), pi)
-        left = self.n("Where", self.n("Less", x, zero), self.n("Add", plain, turn), plain)
-        axis = self.n("Mul", self.n("Sign", y), self.number(math.pi / 2))
-        return self.n("Where", self.n("Equal", x, zero), axis, left)
+        """The angle in the first quadrant, mirrored by the signs; zeros and infinities have theirs too."""
+        zero, one = self.number(0), self.number(1)
+        far = self.n("And", self.n("IsInf", y), self.n("IsInf", x))
+        none = self.n("And", self.n("Equal", y, zero), self.n("Equal", x, zero))
+        up = self.n("Where", far, one, self.n("Abs", y))
+        right = self.n("Where", self.n("Or", far, none), one, self.n("Abs", x))
+        angle = self.n("Atan", self.n("Div", up, right))
+        left = self.n("Sub", self.number(math.pi), angle)
+        return self._signed(self.n("Where", self._is_negative(x), left, angle), y)
 
 
 _MADE: dict[str, Callable[..., str]] = {
@@ -151,11 +184,11 @@ _MADE: dict[str, Callable[..., str]] = {
     "log10": lambda s, a: s._scaled("Log", a, 1 / math.log(10)),
     "log1p": OnnxScalars._log1p,
     "erfc": lambda s, a: s.n("Sub", s.number(1), s.n("Erf", a)),
-    "hypot": lambda s, a, b: s.n("Sqrt", s.n("Add", s.n("Mul", a, a), s.n("Mul", b, b))),
+    "hypot": OnnxScalars._hypot,
     "copysign": OnnxScalars._signed,
     "logaddexp": OnnxScalars._logaddexp,
     "is_finite": OnnxScalars._finite,
-    "signbit": lambda s, a: s.n("Less", a, s.number(0)),
+    "signbit": OnnxScalars._is_negative,
     "atan2": OnnxScalars._atan2,
     "shift_left": lambda s, a, b: s._shift(a, b, "LEFT"),
     "shift_right": lambda s, a, b: s._shift(a, b, "RIGHT"),

@@ -17,10 +17,29 @@ Fold = Callable[..., Any]
 
 def apply(call: NodeCall, args: Sequence[Any]) -> Any:
     """The sizes that a node makes of sizes; None where only a tensor can say."""
-    f = _FOLDS.get(call.node.op)
+    kind = call.node.op
+    f = _FOLDS.get(kind)
     if f is None or call.node.domain or not all(isinstance(x, Sizes) or is_known(x) for x in args):
         return None
-    return f(call, *args)
+    if kind in _MOVES and not _are_sizes(args):
+        return None
+    found = f(call, *args)
+    if found is None or kind in ("Shape", "Equal"):
+        return found
+    to = next(x.dtype for x in args if isinstance(x, Sizes))
+    if kind == "Cast":
+        to = np.dtype(np.int32 if call.get("to", 7) == 6 else np.int64)
+    return Sizes(found.array, to) if isinstance(found, Sizes) else found.astype(to)
+
+
+# What moves elements: of sizes it is done here, of a constant by the rule.
+_MOVES = {"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Expand"}
+
+
+def _are_sizes(args: Sequence[Any]) -> bool:
+    """Whether sizes are moved, to places that are numbers."""
+    first, *rest = args
+    return isinstance(first, Sizes) and not any(isinstance(x, Sizes) for x in rest)
 
 
 def made(array: Any) -> Any:
@@ -103,6 +122,16 @@ def _product(n: NodeCall, x: Any, axes: Any = None) -> Any:
     return made([out] if n.get("keepdims", 1) else out)
 
 
+def _sum(n: NodeCall, x: Any, axes: Any = None) -> Any:
+    a = _objects(x)
+    if a.ndim != 1 or (axes is None and n.get("noop_with_empty_axes", 0)):
+        return None
+    out: Any = 0
+    for s in a:
+        out = out + s
+    return made([out] if n.get("keepdims", 1) else out)
+
+
 def _shape(n: NodeCall, x: Any) -> Any:
     return np.array(x.shape, np.int64)
 
@@ -149,5 +178,6 @@ _FOLDS: dict[str, Fold] = {
     "Min": _several(smaller), "Gather": _gather, "Concat": _concat, "Slice": _slice,
     "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Reshape": _reshape, "Cast": _cast,
     "ReduceProd": _product, "Shape": _shape, "Equal": _equal, "Where": _where,
-    "Identity": lambda n, x: x, "Expand": _expand,
+    "Identity": lambda n, x: x, "Expand": _expand, "Neg": lambda n, x: made(-_objects(x)),
+    "ReduceSum": _sum,
 }  # fmt: skip

@@ -215,7 +215,7 @@ class HloScalars:
             )
             step = self._div(self.n("sub", self.n("erfc", y), a), slope)
             y = self.where(self._is_finite(step), self.n("sub", y, step), y)
-        return y
+        return self.where(self.n("lt", a, 0), self.number(math.nan, a), y)  # 1 - a may be 1
 
     def _bits(self, a: Ssa, kind: str) -> Ssa:
         return self.w.op("bitcast_convert", a, dtype=as_dtype(f"{kind}{a.dtype.bits}"))

@@ -26,6 +26,7 @@ from tessera.core.flags import flags
 from tessera.core.mesh import moving_to, told
 from tessera.core.picture import Pictured
 from tessera.core.provided import Provided
+from tessera.core.repeats import without_repeats
 from tessera.core.source import Location, caller, place
 from tessera.core.types import TensorType
 from tessera.ir.graph.numbers import check, checking
@@ -545,10 +546,7 @@ def device_kernel(
     regions: Sequence[Graph] = (),
     repeated: Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """The function by which eager code runs an op on arrays of a device that is no CPU.
-
-    Of the operands that are `repeated` it is given one number, as a tensor without axes.
-    """
+    """What runs an op of eager code on arrays of a device; `repeated` operands come as one number each."""
     return _DEVICE_KERNELS[device.kind](device, op, types, params, regions, repeated)
 
 
@@ -557,10 +555,7 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     mode, device = flags(), _device(op, operands)
     place = mode.target if device.kind == "cpu" else device
     inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
-    given: list[Any] = inputs
-    repeated: tuple[int, ...] = ()
-    if device.kind in GPUS:
-        given, repeated = _without_repeats(inputs)
+    given, repeated = without_repeats(inputs) if device.kind in GPUS else (inputs, ())
     key = (op, types, regions, tuple(params.items()), place, mode.numerics, repeated)
     found = _KERNELS.get(key)
     if found is None:
@@ -584,18 +579,6 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
     if op.multiple:
         return tuple([holding(t, x, device) for t, x in zip(outs, data, strict=True)])
     return holding(outs[0], data, device)
-
-
-def _without_repeats(inputs: list[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Operands of a GPU's op, of which those that the host holds as one repeated number are that number, so
-    that it alone travels; and which those are.
-    """
-    given, repeated = list(inputs), []
-    for i, x in enumerate(inputs):
-        if isinstance(x, np.ndarray) and x.size > 1 and not any(x.strides):
-            given[i] = x[(slice(1),) * x.ndim].reshape(())
-            repeated.append(i)
-    return given, tuple(repeated)
 
 
 def _is_ambiguous(name: str, x: Any) -> bool:

@@ -1,14 +1,18 @@
 """The factors of a contraction: which varies along m, which along n, and how they are laid out in memory.
 
 A factor is a read, or a read of something narrower that is widened and scaled: `f32(w[k, n]) * s[n]`.
+Several numbers may share an element: `f32(w[k // 2, n] >> k % 2 * 4 & 15)`.
 """
 
 from __future__ import annotations
 
-from tessera.core.dims import symbols
-from tessera.ir.schedule.ir import Apply, Axis, Cast, Literal, Read, Stage, Term, reads
+import math
+from collections.abc import Iterator, Sequence
 
-_SCALES = ("mul", "add", "sub")
+from tessera.core.dims import Dim, Size, SizeFunction, Symbol, symbol, symbols
+from tessera.ir.schedule.ir import Apply, Axis, Cast, Literal, Position, Read, Stage, Term, reads
+
+_SCALES = ("mul", "add", "sub", "and", "shift_left", "shift_right")
 _PACKED, _NARROW = 4, 64  # columns of a contraction that is computed turned
 
 
@@ -51,7 +55,67 @@ def widens(t: Term) -> bool:
 def _is_scaled(t: Term) -> bool:
     if isinstance(t, Apply):
         return t.scalar in _SCALES and all(map(_is_scaled, t.operands))
-    return isinstance(t, Read | Literal) or (isinstance(t, Cast) and _is_scaled(t.operand))
+    plain = isinstance(t, Read | Literal | Position)
+    return plain or (isinstance(t, Cast) and _is_scaled(t.operand))
+
+
+def unpacks(t: Term, over: str) -> bool:
+    """Whether a factor takes its numbers out of elements that hold several of neighbours along an axis.
+
+    Vectors lie along another axis, so that neighbours are shifted and masked alike.
+    """
+    main = read_of(t)
+    if not main.index or over in symbols(main.index[-1]):
+        return False
+    return all(symbols(p) <= {over} for p in _positions(t)) and all(
+        _stand_alone(r.index, over) for r in reads(t)
+    )
+
+
+def _stand_alone(index: Sequence[Size | Term], over: str) -> bool:
+    """Whether each place is a number, an axis, or a whole quotient of the axis that is packed, and none is
+    there twice.
+    """
+    named = [a for i in index if isinstance(i, Dim) for a in symbols(i)]
+    return len(set(named)) == len(named) and all(
+        isinstance(i, int) or (isinstance(i, Dim) and _is_axis_or_quotient(i, over)) for i in index
+    )
+
+
+def _is_axis_or_quotient(i: Dim, over: str) -> bool:
+    match i.terms:
+        case (((((Symbol(), 1),), 1)),):
+            return True
+        case (((((SizeFunction("//", left, int()), 1),), 1)),):
+            return left == symbol(over)
+    return False
+
+
+def _positions(t: Term) -> Iterator[Size]:
+    """The positions that a term computes with."""
+    if isinstance(t, Position):
+        yield t.value
+    for o in t.children():
+        yield from _positions(o)
+
+
+def has_positions(t: Term) -> bool:
+    """Whether a factor depends on where it is read, beside what is read there."""
+    return any(True for _ in _positions(t))
+
+
+def period(t: Term, over: Axis) -> int:
+    """How many neighbours along an axis are in one element of a factor."""
+    found = [
+        a.right
+        for r in reads(t)
+        for i in r.index
+        if isinstance(i, Dim)
+        for monomial, _ in i.terms
+        for a, _ in monomial
+        if isinstance(a, SizeFunction) and a.function == "//" and a.left == over.variable
+    ]
+    return math.lcm(*(n for n in found if isinstance(n, int)))
 
 
 def axes_of(t: Term) -> frozenset[str]:

@@ -23,7 +23,7 @@ from tessera.core.scalar import Expr
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element, forbidden
-from tessera.ir.schedule.factors import is_better_turned, widens
+from tessera.ir.schedule.factors import has_positions, is_better_turned, unpacks, widens
 from tessera.ir.schedule.fusion_analysis import COST, Questions
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
@@ -53,6 +53,7 @@ from tessera.ir.schedule.views import (
     is_simple,
     keeps_order,
     reads_lines,
+    reduced_axes,
 )
 
 _CHEAP = 4  # a term above it is not computed twice
@@ -121,6 +122,7 @@ class _GraphLowering(Questions):
         self.steps: list[_Open | Primitive | HostCall] = []
         self.sizes: dict[str, Size] = {}  # of every axis
         self.done: set[Node] = set()
+        self.within: dict[Value, bool] = {}
 
     def program(self) -> Program:
         for i, v in enumerate(self.g.inputs):
@@ -181,7 +183,9 @@ class _GraphLowering(Questions):
             # Of what a view shows, the operand exists.
             several = n.op.view is None and len(self.tensors(v)) > 1 and len(self.readers(v)) > 1
             return several and self.is_led(v, v.dtype.bits)
-        return len(self.readers(v)) > 1 or self.costs[v] > _LONG
+        if self.costs[v] > _LONG:
+            return True
+        return len(self.readers(v)) > 1 and not self.is_within_factor(v)
 
     def lies_there(self, v: Value) -> bool:
         """Whether a value is a view of a tensor in memory, which contractions read where it lies."""
@@ -214,7 +218,35 @@ class _GraphLowering(Questions):
         axes = self.axes(f"t{len(self.names)}", v.shape)
         t = self.read(v, tuple(a.variable for a in axes))
         sizes = {a.name: a.size for a in axes}
-        return widens(t) and all(is_simple(r.index, sizes) for r in reads(t))
+        if not widens(t):
+            return False
+        if all(is_simple(r.index, sizes) for r in reads(t)) and not has_positions(t):
+            return True
+        over = {axes[i].name for u in self.users[v] for i in reduced_axes(u, v)}
+        wide = (
+            v.dtype.kind == "f" and not v.dtype.is_narrow
+        )  # words of narrow numbers are read whole
+        return wide and len(over) == 1 and unpacks(t, over.pop())
+
+    def is_within_factor(self, v: Value) -> bool:
+        """Whether all that comes of a value are factors that contractions make as they read them."""
+        if v not in self.within:
+            users = self.users.get(v, [])
+            self.within[v] = bool(users) and all(
+                self.is_readable(v) and self.is_widened(v) if self.is_contraction(u)
+                else self.is_loop_nest(u) and u.op.combine is None and self.is_within_factor(u.results[0])
+                for u in users
+            ) and v not in self.returned  # fmt: skip
+        return self.within[v]
+
+    def is_readable(self, v: Value) -> bool:
+        """Whether an element follows from tensors in memory alone: no fold on the way has yet to run."""
+        if v in self.names or v.node is None:
+            return v in self.names
+        n = v.node
+        point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
+        plain = n.op.view is not None or (point and n.op.pick is None and self.is_loop_nest(n))
+        return plain and all(map(self.is_readable, n.operands))
 
     def is_layout(self, n: Node) -> bool:
         """A view of a tensor in memory, or a copy of it."""

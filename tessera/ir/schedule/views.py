@@ -36,6 +36,15 @@ def batch_axes(n: Node, v: Value) -> Iterator[set[int]]:
             yield {i for i, a in enumerate(names) if a in shared}
 
 
+def reduced_axes(n: Node, v: Value) -> set[int]:
+    """Which axes of an operand a contraction sums over."""
+    sig = n.op.sig(n.types, n.params)
+    assert sig is not None, n
+    sig = sig.spell(n.op.name, n.types)
+    operands = zip(n.operands, sig.ins, strict=True)
+    return {i for x, names in operands if x is v for i, a in enumerate(names) if a not in sig.out}
+
+
 def reads_lines(r: Read, axes: Sequence[Axis]) -> bool:
     """Whether steps along each of these axes are steps along an axis of the source, all different."""
     places = []

@@ -11,13 +11,13 @@ from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, ShapeError, TraceError
 from tessera.core.mesh import mesh_of
-from tessera.core.ranks import engine
+from tessera.core.ranks import demand_chosen, engine
 from tessera.ir.graph.ir import Value, bind, concrete, current_builder, host_data
 from tessera.lang import collective
 from tessera.lang.transforms import guarded
 from tessera.ops.collective import ALL_TO_ALL, axis_size_of
 from tessera.ops.define import as_value
-from tessera.ops.ranks import tree_of
+from tessera.ops.ranks import fold_over_ranks
 from tessera.ops.reduction import prod
 from tessera.transform.reshard import join_front, split_front
 
@@ -30,12 +30,14 @@ _HOST = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "p
 @guarded
 def rank() -> int:
     """The number of this process in the run; 0 without `tessera run -n`."""
+    demand_chosen()
     return engine().rank
 
 
 @guarded
 def size() -> int:
     """How many processes the run has."""
+    demand_chosen()
     return engine().size
 
 
@@ -156,12 +158,16 @@ def _parts(what: str, v: Value, axis: str, dim: int) -> Value:
 # Over ranks ---------------------------------------------------------------------------------------
 
 
-def _exchanged(what: str, x: Any) -> list[Any]:
+def _demand_outside(what: str) -> None:
     if current_builder() is not None:
         raise TraceError(
             f"{what}: no axis is named inside a traced function; name one of vmap, pmap or a mesh, or call it "
             "outside of the function"
         )
+
+
+def _exchanged(what: str, x: Any) -> list[Any]:
+    _demand_outside(what)
     ranks = range(engine().size)
     text = f"{what} {x.dtype}{list(x.shape)}"
     return engine().exchange(text, tuple(ranks), [np.ascontiguousarray(x)] * len(ranks))
@@ -175,10 +181,6 @@ def _stack_of_ranks(what: str, v: Value) -> Value:
 
 def _over_ranks(what: str, x: Any, op: str) -> Any:
     v = as_value(x, what)
-    if v.storage is None:
-        _exchanged(what, np.zeros(0))
-    got = _exchanged(f"{what} {op}", host_data(v))
-    parts = {(i, i + 1): y for i, y in enumerate(got)}
-    total = tree_of(parts, len(got), _HOST[op])
-    made = concrete(np.array(total), v.dtype)
-    return made / len(got) if op == "mean" else made
+    _demand_outside(what)
+    made = concrete(fold_over_ranks(host_data(v), op, _HOST[op]), v.dtype)
+    return made / engine().size if op == "mean" else made

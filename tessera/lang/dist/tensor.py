@@ -12,7 +12,7 @@ from tessera.core.blame import blames_arguments, wanting
 from tessera.core.dtype import as_dtype, f32
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.mesh import Mesh, mesh_of
-from tessera.core.ranks import placement
+from tessera.core.ranks import demand_chosen, placement
 from tessera.core.shardspec import ShardSpec
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value, holding, host_data
@@ -41,6 +41,7 @@ def tensor(
     shape: Any, layout: ShardSpec | None = None, mesh: Mesh | None = None, dtype: Any = None, names: Sequence[str] = ()
 ) -> Tensor:  # fmt: skip
     """A global tensor on a mesh: zeros of a shape, which take no memory until used, or the data of an array."""
+    demand_chosen()
     scope = current_scope()
     if mesh is None and scope is not None:
         mesh = scope.mesh

@@ -21,6 +21,7 @@ import numpy as np
 from tessera.core.errors import RankError
 from tessera.core.flags import flags
 from tessera.core.ranks import INLINE, RankEngine
+from tessera.runtime import memory
 
 Array = np.ndarray[Any, Any]
 _LENGTH = struct.Struct("<I")
@@ -151,6 +152,10 @@ class LocalEngine(RankEngine):
             x if r == self.rank else self._peers[r].receive(what, x.dtype)
             for r, x in zip(group, sent, strict=True)
         ]
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Memory for what a collective makes, used again when nothing holds it."""
+        return memory.empty(shape, dtype)
 
     def close(self) -> None:
         """Leave the run."""

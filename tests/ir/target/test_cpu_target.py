@@ -7,8 +7,10 @@ import pytest
 
 import tessera as ts
 from tessera import Tensor, f32, op
+from tessera.core.approximate.algebra import F32, F64
 from tessera.core.errors import OperandError
 from tessera.core.flags import override
+from tessera.ir.target.cpu.algebra import LlvmAlgebra
 
 RNG = np.random.default_rng(0)
 
@@ -159,3 +161,14 @@ def test_levels_of_the_numpy_target_are_said_to_be_missing():
     with pytest.raises(OperandError) as e:
         ts.jit(op.exp, target="abacus")(draw(2))
     assert e.value.message == "jit: target is 'abacus', expected one of numpy, cpu, cuda, hip"
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("format", [F32, F64], ids=lambda f: f.name)
+def test_intrinsics_are_named_by_the_vectors_that_they_take(format, width):
+    types = LlvmAlgebra(None, format, width).types
+    kind = {"f32": "float", "f64": "double"}[format.name]
+    assert types["f"] == (kind if width == 1 else f"<{width} x {kind}>")
+    assert types["b"] == ("i1" if width == 1 else f"<{width} x i1>")
+    assert types["v"] == (format.name if width == 1 else f"v{width}{format.name}")
+    assert types["true"] == ("true" if width == 1 else "splat (i1 true)")

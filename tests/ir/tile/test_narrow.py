@@ -295,6 +295,62 @@ def test_strided_weights_exist_on_their_own() -> None:
     )
 
 
+def halves(w: Any, axis: int, signed: bool) -> Any:
+    """Both halves of bytes, one after the other along an axis."""
+    return op.unpack_ints(w, 4, axis, signed).astype(f32)
+
+
+FOURS = [(1, 32, 64), (1, 34, 5), (3, 520, 200), (20, 32, 70), (9, 1030, 130)]
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("shape", FOURS, ids=str)
+def test_two_codes_of_a_byte_are_taken_apart_as_they_are_read(
+    shape: tuple[int, int, int], signed: bool
+) -> None:
+    m, k, n = shape
+    x, w = numbers(f32, (m, k), 1), numbers(FORMATS["u8"], (k // 2, n), 2)
+    p = program(lambda x, w: x @ halves(w, 0, signed), x, w)
+    assert is_one_kernel(p)
+    got = levels_agree(p, [x, w])
+    codes = np.stack([w & 15, w >> 4], 1).reshape(k, n).astype(np.int8)
+    codes = (codes ^ 8) - 8 if signed else codes
+    q = program(lambda x, w: x @ w.astype(f32), x, codes)
+    assert same_bits(by_llvm(q, [x, codes]), [got])
+
+
+def test_codes_of_bytes_are_taken_apart_in_every_nest() -> None:
+    x, w = numbers(f32, (5, 70), 1), numbers(FORMATS["u8"], (35, 40), 2)
+    p = program(lambda x, w: x @ halves(w, 0, True), x, w)
+    (k,) = p.steps
+    assert isinstance(k, Kernel)
+    want = by_schedule(p, [x, w])
+    for nest in list(nests(k))[::7]:
+        q = replace(p, steps=(replace(k, nest=nest),))
+        assert same_bits(by_llvm(q, [x, w]), want), nest
+
+
+BYTES = {
+    "along the columns": lambda x, w: x @ halves(w[:, :12], 1, False),
+    "turned": lambda x, w: x @ halves(w[:24], 1, False).T,
+    "on the left": lambda x, w: (halves(w, 0, True).T @ x.T).T,
+    "in a batch": lambda x, w: x @ halves(op.reshape(w, (3, 12, 24)), 1, False),
+    "scaled": lambda x, w: x @ (halves(w[:12], 0, False) * 0.5),
+    "in integers": lambda x, w: x.astype(i32) @ op.unpack_ints(w[:12], 4, 0, True),
+    "twice": lambda x, w: x @ halves(w[:12], 0, True) + op.sum(halves(w[:12], 0, True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_codes_of_bytes_may_lie_along_any_axis(name: str) -> None:
+    w = numbers(FORMATS["u8"], (36, 24), 1)
+    inner = {"along the columns": 36, "turned": 48, "on the left": 72}.get(name, 24)
+    x = numbers(f32, (4, inner), 2)
+    f = BYTES[name]
+    got = levels_agree(program(f, x, w), [x, w])
+    np.testing.assert_allclose(got, f(*map(ts.tensor, (x, w))).numpy(), rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("name", ["f8e4m3", "f8e5m2"])
 def test_products_of_small_floats_are_sums_in_f32_rounded_once(name: str) -> None:
     d = FORMATS[name]

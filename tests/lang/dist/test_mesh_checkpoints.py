@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera import dist
 from tessera.core.errors import FileError
+from tessera.files.index import shards_of
 from tessera.files.load import Weights
 from tests.runtime.test_ranks import hash_of, run, script
 
@@ -100,6 +101,84 @@ def test_damage_is_found(saved, tmp_path):
     shard.unlink()
     with pytest.raises(FileError, match="cannot read"):
         ts.load(tmp_path / "model.safetensors")
+
+
+ONE_DAMAGED = """
+import glob, sys
+import numpy as np, tessera as ts
+from tessera import dist
+mesh = dist.Mesh(["dp"], shape=(2,))
+def tree(x):
+    return {"at": int(x), "w": dist.tensor(np.full((4, 100), x), dist.ShardSpec((0,), ("dp",)), mesh)}
+saved = ts.train.Checkpoints(sys.argv[1])
+for at in (1, 2):
+    saved.save(at, tree(float(at)))
+if dist.rank() == 0:
+    (path,) = glob.glob(sys.argv[1] + "/step-00000002.*-00002-of-00002.safetensors")
+    data = bytearray(open(path, "rb").read())
+    data[-1] ^= 1
+    open(path, "wb").write(data)
+dist.barrier()
+found = saved.restore(tree(0.0))
+sys.stdout.write(f"{dist.rank()} {found['at']} {found['w'].local(dist.rank()).numpy()[0, 0]}\\n")
+"""
+
+
+def test_a_shard_that_one_rank_finds_damaged_is_passed_over_by_all(tmp_path):
+    """Each rank reads its own shards: one went on from step 2 and the other from step 1."""
+    done = run("-n", 2, script(tmp_path, ONE_DAMAGED), tmp_path / "steps")
+    assert sorted(done.stdout.splitlines()) == ["0 1 1.0", "1 1 1.0"], done.stderr
+    assert "an older checkpoint is used" in done.stderr
+
+
+KILLED_IN_SAVES = """
+import os, signal, sys, threading, time
+import numpy as np, tessera as ts
+from tessera import dist
+mesh = dist.Mesh(["dp"], shape=(4,))
+def tree(x):
+    return {"at": int(x), "w": dist.tensor(np.full((8, 5000), x), dist.ShardSpec((0,), ("dp",)), mesh)}
+saved = ts.train.Checkpoints(sys.argv[1], keep=2)
+found = saved.restore(tree(0.0))
+at = 0 if found is None else found["at"]
+if found is not None:
+    assert np.all(found["w"].numpy() == at), "a mixture of steps"
+if os.environ["TESSERA_RESTARTS"] == "0" and dist.rank() == int(sys.argv[2]):
+    def end():
+        time.sleep(float(sys.argv[3]))
+        os.kill(os.getpid(), signal.SIGKILL)
+    threading.Thread(target=end, daemon=True).start()
+first = os.environ["TESSERA_RESTARTS"] == "0"
+begin = at
+while at < begin + 3 or first:
+    at += 1
+    saved.save(at, tree(float(at)))
+if dist.rank() == 0:
+    print("from", begin, "to", at)
+"""
+
+
+def test_ranks_killed_while_they_save_leave_whole_checkpoints(tmp_path):
+    """Whenever a rank dies: the next run begins with a whole step, and clears what no index names."""
+    kills_in_saves(tmp_path, [(1, 0.05)])
+
+
+@pytest.mark.deep
+def test_ranks_killed_at_many_moments_leave_whole_checkpoints(tmp_path):
+    kills_in_saves(tmp_path, [(k % 2, 0.01 + 0.0137 * k) for k in range(30)])
+
+
+def kills_in_saves(folder, kills):
+    program = script(folder, KILLED_IN_SAVES)
+    for k, (rank, after) in enumerate(kills):
+        steps = folder / f"steps{k}"
+        done = run("-n", 2, "--restart", 1, "--restart-on", 1 + k % 4, program, steps, rank, after)
+        assert done.returncode == 0, done.stderr
+        assert f"rank {rank} was killed by signal 9" in done.stderr
+        assert "from " in done.stdout
+        named = {n for p in steps.glob("*.index.json") for n in shards_of(p)}
+        assert {p.name for p in steps.glob("*-of-*.safetensors")} == named
+        assert len(ts.train.Checkpoints(steps).steps()) == 2
 
 
 TRAINED = """

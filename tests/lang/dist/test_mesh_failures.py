@@ -61,11 +61,13 @@ import resource, sys
 import numpy as np, tessera as ts
 from tessera import dist
 mesh = dist.Mesh(["dp"], shape=(2,))
+rank, room, count, size = map(int, sys.argv[2:])
 def tree(x):
-    return {"w": dist.tensor(np.full((4, 1000), x), dist.ShardSpec((0,), ("dp",)), mesh)}
+    spec = dist.ShardSpec((0,), ("dp",))
+    return {f"w{k}": dist.tensor(np.full((4, size), x), spec, mesh) for k in range(count)}
 ts.save(sys.argv[1], tree(1.0))
-if dist.rank() == 1:  # as a disk that is full in the middle of a file
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+if dist.rank() == rank:  # as a disk that is full in the middle of a file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 try:
     ts.save(sys.argv[1], tree(2.0))
 except ts.TesseraError as e:
@@ -73,14 +75,20 @@ except ts.TesseraError as e:
 """
 
 
-def test_a_full_disk_on_one_rank_leaves_the_older_checkpoint(tmp_path):
+@pytest.mark.parametrize(
+    ("rank", "room", "count", "size"),
+    [(1, 5000, 1, 1000), (0, 5000, 1, 1000), (0, 50_000, 200, 2)],
+    ids=["other", "first", "index"],
+)
+def test_a_full_disk_on_one_rank_leaves_the_older_checkpoint(tmp_path, rank, room, count, size):
+    """In the shards of either rank, and in the index, when all shards are there."""
     path = tmp_path / "model.safetensors"
-    done = run("-n", 2, script(tmp_path, FULL), path)
+    done = run("-n", 2, script(tmp_path, FULL), path, rank, room, count, size)
     first, second = sorted(done.stdout.splitlines())
     assert first[2:] == second[2:], done.stderr
     assert first.startswith("0 save: cannot write ")
-    assert first.endswith(": File too large (rank 1); the older checkpoint stays in force")
-    assert np.all(ts.load(path)["w"].numpy() == 1)
+    assert first.endswith(f": File too large (rank {rank}); the older checkpoint stays in force")
+    assert all(np.all(w.numpy() == 1) for w in ts.load(path).values())
     assert len(list(tmp_path.glob("*.safetensors*"))) == 3  # nothing of the failed one is left
     assert not list(tmp_path.glob(".*"))
 
@@ -117,6 +125,22 @@ def test_mpi_ends_a_run_in_time(tmp_path, what):
         else "mpiexec failed; the other ranks were ended"
     )
     assert what == "SIGKILL" or LATE.replace("1 s", "2 s") in done.stderr
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("what", ["slow", "SIGSTOP", "SIGKILL"])
+def test_the_all_reduce_of_mpi_ends_in_time(tmp_path, what):
+    """It waits inside of the library, where a thread looks after it."""
+    pytest.importorskip("mpi4py")
+    text = SLOW if what == "slow" else KILLED.format(signal=what)
+    reduced = text.replace("dist.barrier()", "dist.all_reduce(1.0)")
+    begin = time.monotonic()
+    done = run("-n", 2, "--engine", "mpi", script(tmp_path, reduced), watchdog=2)
+    assert done.returncode == 1
+    if what != "SIGKILL":
+        assert f"all_reduce sum float32[]: {LATE.replace('1 s', '2 s')}" in done.stderr
+    assert "; the other ranks were ended" in done.stderr
     assert time.monotonic() - begin < 60
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tessera as ts
 from tessera import dist, op
-from tessera.core.errors import DeviceError, OperandError, ShapeError
+from tessera.core.errors import DeviceError, OperandError, ShapeError, TesseraError
 from tessera.core.flags import override
 
 FOUR, TWO = dist.Mesh(["x"], shape=(4,)), dist.Mesh(["y"], shape=(2,))
@@ -164,6 +164,18 @@ def test_names_of_axes_are_one_for_each():
     )
     with pytest.raises(OperandError) as found:
         ts.mesh(range(4)).shard(d_model="tp")
-    assert found.value.message == (
-        "mesh: 'd_model' is cut by 'tp', but the mesh has axes shard"
+    assert found.value.message == ("mesh: 'd_model' is cut by 'tp', but the mesh has axes shard")
+
+
+@pytest.mark.parametrize(
+    "trace", [ts.jit, ts.grad, lambda f: ts.jit(ts.grad(f))], ids=["jit", "grad", "both"]
+)
+@pytest.mark.parametrize("name", ["all_reduce", "all_gather", "broadcast"])
+def test_a_collective_of_no_axis_in_a_traced_function_says_so(name, trace):
+    with pytest.raises(TesseraError) as e:
+        trace(lambda x: op.sum(getattr(dist, name)(x)))(np.ones(3, np.float32))
+    assert e.value.message.startswith(f"{name}")
+    assert (
+        "no axis is named inside a traced function; name one of vmap, pmap or a mesh"
+        in e.value.message
     )

@@ -70,6 +70,43 @@ def test_shard_map_has_derivatives():
     assert found[0].layout == SPEC((0, 1), ("dp", "sp"))
 
 
+EAGER = {
+    "index": lambda v: v * dist.axis_index("sp"),
+    "sum": lambda v: v * dist.all_reduce(v, "sp"),
+    "max": lambda v: v * dist.all_reduce(v, "sp", op="max"),
+    "gather": lambda v: v * op.sum(dist.all_gather(v, "sp"), axis=0),
+    "scatter": lambda v: dist.all_gather(dist.reduce_scatter(v, "sp", dim=0), "sp", dim=0),
+    "to all": lambda v: v * op.sum(dist.all_to_all(v, "sp", 0, 0)),
+    "permute": lambda v: v * dist.permute(v, "sp", [(0, 1), (3, 2)]),
+    "branch": lambda v: op.cond(
+        dist.all_reduce(op.sum(v), "sp") > 0, lambda v: dist.all_reduce(v, "sp"), lambda v: dist.all_reduce(2 * v, "sp"), v),
+    "loop": lambda v: op.scan(lambda c, r: (c + dist.all_reduce(op.sum(r), "sp"), c * r), 0.0 * dist.all_reduce(op.sum(v), "sp"), v)[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_eager_derivatives_are_those_of_a_jitted_function(name):
+    """Node by node, what a shard holds was taken for a whole tensor: value and gradient were wrong."""
+    spec = SPEC((1,), ("sp",))
+    f = dist.shard_map(EAGER[name], MESH, spec, spec)
+    x, t = (dist.tensor(normal(4, 8, seed=k), spec, MESH) for k in (0, 1))
+
+    def loss(x):
+        return op.sum(op.sin(f(x)))
+
+    value, found = ts.value_and_grad(loss)(x)
+    wanted = ts.jit(ts.value_and_grad(loss))(x)
+    np.testing.assert_allclose(float(value), float(wanted[0]), rtol=1e-12)
+    np.testing.assert_allclose(found.full(), wanted[1].full(), rtol=1e-12, atol=1e-12)
+    assert found.layout == wanted[1].layout
+    y, back = ts.vjp(f, x)
+    at, line = ts.linearize(f, x)
+    ahead = ts.jit(lambda x, t: ts.jvp(f, (x,), (t,))[1])(x, t)
+    behind = ts.jit(lambda x, ct: ts.vjp(f, x)[1](ct)[0])(x, t)
+    for a, b in ((y, f(x)), (at, f(x)), (line(t), ahead), (line.T(t), behind), (back(t)[0], behind)):
+        np.testing.assert_allclose(a.full(), b.full(), rtol=1e-12, atol=1e-12)
+
+
 def test_shard_map_names_what_is_wrong():
     x = dist.tensor(normal(6, 7), SPEC(), MESH)
     with pytest.raises(ShapeError) as e:

@@ -17,6 +17,7 @@ from tessera.interop.onnx.rule import (
     is_text,
     numpy_dtype,
     rule,
+    tensor,
 )
 from tessera.lang import op
 
@@ -36,7 +37,7 @@ _FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
 @rule("Cast", sizes=True)
 def _cast(n: NodeCall, x: Any) -> Any:
     to = dtype_of(n.need("to"), "Cast")
-    return cast(x, to, bool(n.get("saturate", 1)), n.get("round_mode", "up"))
+    return cast(tensor(x), to, bool(n.get("saturate", 1)), n.get("round_mode", "up"))
 
 
 @rule("CastLike")

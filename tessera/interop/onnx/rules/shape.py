@@ -178,8 +178,8 @@ def _range(start: Any, stop: Any, step: Any, size: Any) -> slice:
     """A slice that stops before the first element where an ONNX slice does."""
     if step == 0:
         raise OnnxError("steps has a zero")
-    if isinstance(stop, int) and isinstance(size, Dim) and stop > 1 << 30:
-        stop = None if step > 0 else stop
+    if isinstance(stop, int) and stop > 1 << 30 and step > 0:  # "to the end", whatever the size is
+        stop = None
     if step < 0 and isinstance(stop, int) and isinstance(size, int) and stop < -size:
         stop = None
     if step < 0 and isinstance(start, int) and isinstance(size, int):

@@ -213,8 +213,16 @@ def _cdist(n: AtenCall, x: Any, y: Any, p: float, mode: Any = None) -> Any:
     return op.pow(op.sum(op.pow(apart, number(p, x.dtype)), axis=-1), number(1 / p, x.dtype))
 
 
-@rule("cross", "linalg_cross")
-def _cross(n: AtenCall, x: Any, y: Any, dim: int = -1) -> Any:
+@rule("cross")
+def _cross(n: AtenCall, x: Any, y: Any, dim: int | None = None) -> Any:
+    """Along the first axis of three elements, where none is named."""
+    if dim is None:
+        dim = next((i for i, s in enumerate(x.shape) if s == 3), -1)
+    return _linalg_cross(n, x, y, dim)
+
+
+@rule("linalg_cross")
+def _linalg_cross(n: AtenCall, x: Any, y: Any, dim: int = -1) -> Any:
     x, y = op.broadcast_arrays(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
     axis = axis_of(dim, x.ndim)
     ahead = [op.roll(v, -1, axis) for v in (x, y)]

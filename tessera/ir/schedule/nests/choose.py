@@ -196,6 +196,8 @@ def _of_few_rows(sizes: _Sizes, mr: int, nr: int) -> Nest:
         run = max(min(run, -(-sizes.n // (_PAIR * expected_threads()))), least)
     run = max(run // nr, 1) * nr
     loops = (NestLoop("m", mr, "parallel"), NestLoop("n", run, "parallel"), NestLoop("k", LEAF))
+    if run == nr:  # a block of registers, whose sums stay there
+        return _nest((*loops, NestLoop("n", nr)), mr, [])
     return _nest((*loops, NestLoop("k", _LINES), NestLoop("n", nr)), mr, [])
 
 

@@ -30,10 +30,10 @@ class Entry:
     sizes: tuple[str, ...]  # what `sizes` holds, in order
     count: Size
     scratch: Size  # bytes that one thread needs
-    work: Size = field(default=0, kw_only=True)  # picoseconds that one instance takes, about
+    work: Size = field(kw_only=True)  # picoseconds that one instance takes, about
     # Numbers of parameters (read, written) that may be one memory.
-    shares: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
-    copies: bool = field(default=False, kw_only=True)  # whether it copies its first parameter
+    shares: tuple[tuple[int, int], ...] = field(kw_only=True)
+    copies: bool = field(kw_only=True)  # whether it copies its first parameter
 
 
 @dataclass(frozen=True)

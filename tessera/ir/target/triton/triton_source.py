@@ -29,9 +29,9 @@ class TritonSource:
     signature: tuple[tuple[str, str], ...]
     aligned: tuple[int, ...]  # parameters that are addresses at multiples of 16 bytes
     target: tuple[str, Any, int]  # backend, architecture, threads of a warp
-    warps: int = 4
-    stages: int = 3
-    registers: int | None = None  # of a thread, at most
+    warps: int
+    stages: int
+    registers: int | None  # of a thread, at most
 
     def request(self) -> dict[str, Any]:
         """What a worker is asked for."""

@@ -1,4 +1,4 @@
-"""Lines of a tensor that are put in order: how they lie, and whole numbers in the order of their elements.
+"""Lines of a tensor that are put in order: their places in memory, and whole numbers in their elements' order.
 
 NaN comes after all others and zeros are equal (core/sorts.py); descending order is that of the inverted bits.
 """

@@ -1202,6 +1202,8 @@ template <class... A> Result unique_counts(const A &...given) { return detail::c
 template <class... A> Result unique_inverse(const A &...given) { return detail::call("unique_inverse", given...); }
 /** Distinct elements in ascending order; each NaN is distinct.  Python: op.unique_values(x) */
 template <class... A> Result unique_values(const A &...given) { return detail::call("unique_values", given...); }
+/** The numbers of 1, 2 or 4 bits in bytes as i32, one after the other along an axis.  Python: op.unpack_ints(x, bits=4, axis=-1, signed=False) */
+template <class... A> Result unpack_ints(const A &...given) { return detail::call("unpack_ints", given...); }
 /** The bits of u8 numbers along an axis, as zeros and ones of u8; count keeps so many of them.  Python: op.unpackbits(x, axis=None, count=None, bitorder='big') */
 template <class... A> Result unpackbits(const A &...given) { return detail::call("unpackbits", given...); }
 /** The places of flat indices in a shape.  Python: op.unravel_index(index, shape) */

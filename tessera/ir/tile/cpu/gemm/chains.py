@@ -19,13 +19,14 @@ from dataclasses import replace
 from tessera.core.dims import Size, smaller, symbols
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.factors import read_of
-from tessera.ir.schedule.ir import Axis, Stage
+from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.tile.cpu.gemm import prefetch
 from tessera.ir.tile.cpu.gemm.nest_cursor import NestCursor, PointRange
 from tessera.ir.tile.cpu.gemm.reading import Reading
 from tessera.ir.tile.ir import Memory, Tile
 
 _AHEAD = 8  # rows of a factor that are asked for before they are read
+_BYTES_AHEAD = 2048  # the same in bytes, if that is more
 _FAR = 96  # the same for those that come to the second cache
 _TURN = 8  # k of a turn
 _MANY = 1024  # bytes of sums in registers: fewer leave no room for what such a turn reads ahead
@@ -66,7 +67,7 @@ class Chains(Reading):
         each = self.words_of_turn(at, height)
         known = [n // each for n in self.lengths(at)]
         across = prefetch.turns_of_row(height, self.nr, known)
-        if across == 1 or each == 1:
+        if across == 1 or each <= self.period:
             least = min(known, default=self.groups(PointRange(0, at.k.most, 0)) // each)
             pieces = prefetch.pieces(height, self.nr, least)
             with self.b.loop(0, count, 1, begin) as turn:
@@ -108,7 +109,9 @@ class Chains(Reading):
         short = isinstance(most, int) and most < _TURN
         packed = at.right is not None and at.right.filled
         many = height * self.nr * self.head.dtype.bits >= 8 * _MANY
-        return _TURN if packed and many and height == self.high and not short else 1
+        if packed and many and height == self.high and not short:
+            return _TURN
+        return 1 if packed else self.period
 
     def add_products(self, at: NestCursor, word: Size, height: int, sums: list[Tile]) -> list[Tile]:
         """The products of one word of k added to sums."""
@@ -172,7 +175,8 @@ class Chains(Reading):
     def right_row(self, at: NestCursor, n: Size, k: Size) -> Tile:
         p = at.right
         if p is None:
-            self.ask_for(self.right, self.n, n, k)
+            if self.begins(k):
+                self.ask_for(self.right, self.n, n, k, rows=self.ahead(read_of(self.right)))
             return self.words(self.right, self.n, n, self.nr, k, True, vector=True)
         place = ((n - p.first) // p.width, (k - p.k) // self.parts.count, 0)
         if p.filled:
@@ -184,11 +188,23 @@ class Chains(Reading):
 
     def ask_for(
         self, t: schedule.Term, axis: Axis, at: Size, k: Size, width: int | None = None,
-        far: bool = False,
+        far: bool = False, rows: int = _AHEAD,
     ) -> None:  # fmt: skip
         """Have a later row of a factor come while this one is used."""
         r = read_of(t)
         if r.index and axis.name in symbols(r.index[-1]):
-            place = self.places(r, axis, at, k + (_FAR if far else _AHEAD))
+            place = self.places(r, axis, at, k + (_FAR if far else rows))
             extent = [(width or self.nr) if axis.name in symbols(x) else 1 for x in r.index]
             self.b.prefetch(self.memory[r.source], place, extent, far=far)
+
+    def begins(self, k: Size) -> bool:
+        """Whether k may be the first of those that share an element."""
+        rest = k % self.period
+        return not isinstance(rest, int) or rest == 0
+
+    def ahead(self, r: Read) -> int:
+        """How far ahead of its use a row of a factor is asked for: rows, or bytes where they are short."""
+        columns = self.memory[r.source].type.shape[-1]
+        if not isinstance(columns, int) or not columns:
+            return _AHEAD
+        return max(_AHEAD, _BYTES_AHEAD * 8 // (columns * r.dtype.bits) * self.period)

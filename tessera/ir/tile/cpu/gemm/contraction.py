@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tessera.core.dims import Size, larger, smaller, substitute, symbols
 from tessera.core.folds import LANES, LEVELS
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.schedule.factors import factors, lies_along, read_of
+from tessera.ir.schedule.factors import factors, lies_along, period, read_of
 from tessera.ir.schedule.ir import Axis, Read, Stage
 from tessera.ir.schedule.nests.blocks import has_room
 from tessera.ir.schedule.nests.nest import Nest, NestLoop
@@ -36,7 +37,7 @@ from tessera.ir.tile.cpu.gemm.nest_cursor import (
     with_rows,
 )
 from tessera.ir.tile.cpu.positions import ColumnLine, counts_along, moves_by_one
-from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
+from tessera.ir.tile.ir import Builder, Kernel, Loop, Memory, Tile
 
 _ROW = 128  # bytes of a row that are packed at once
 _JOINED = 4  # leaves of which the last is joined to the others in registers, at most
@@ -69,6 +70,7 @@ class Contraction(Chains):
         self.left, self.right = factors(self.head)
         words = parts_of(self.left, self.right, self.over, memory, self.nest)
         self.parts = WordParts() if kernel.seen else words
+        self.period = math.lcm(*(period(t, self.over) for t in (self.left, self.right)))
         self.mr, self.nr = (self.nest.steps(a, "parallel", "serial")[-1] for a in "mn")
         self.high = self.mr
         serial = [i for i, x in enumerate(self.nest.loops) if x.kind == "serial"]
@@ -248,10 +250,16 @@ class Contraction(Chains):
                 at.n.start - kept.n + column.variable,
             )
             self.b.store(kept.memory, zero, place, (1, 1, self.nr), axes=(1, 2))
-        with self.b.loop(at.k.start, at.k.stop, x.step) as strip:
-            v = strip.variable
+        with self.strips(at.k, x.step) as strip:
+            v = strip.variable if self.period == 1 else at.k.start + strip.variable * x.step
             span = PointRange(v, smaller(v + x.step, at.k.stop), x.step)
             self.walk(i + 1, replace(at, k=span, leaves=replace(kept, begun=True)))
+
+    def strips(self, k: PointRange, step: int) -> AbstractContextManager[Loop]:
+        """A loop over strips; their numbers where several k share an element, so that it is known which."""
+        if self.period == 1:
+            return self.b.loop(k.start, k.stop, step)
+        return self.b.loop(0, (k.stop - k.start + step - 1) // step)
 
     def join(self, kept: Memory, count: Size, room: Size, at: NestCursor) -> None:
         """The leaves of every point as a tree, in the place of the first."""
@@ -380,19 +388,36 @@ class Contraction(Chains):
         if isinstance(at.k.stop, int) and first == at.k.stop:
             return
         groups = self.groups(replace(at.k, start=first))
-        with self.b.loop(first, first + groups) as step:
+        whole: Size = groups // self.period * self.period if self.period > 1 else 0
+        if self.period > 1:
+            with self.b.loop(0, whole // self.period) as turn:
+                for i in range(self.period):
+                    k = first + turn.variable * self.period + i
+                    self.pack_row(name, to, (block, start, k), width, tail)
+        if whole == groups:
+            return
+        with self.b.loop(first + whole, first + groups) as step:
             k = (step.variable - first) * self.parts.count + first
+            self.pack_row(name, to, (block, start, k), width, tail)
+
+    def pack_row(
+        self, name: str, to: PackedFactor, place: tuple[Size, Size, Size], width: int, tail: bool
+    ) -> None:
+        """So many points of a factor's axis at one word of k."""
+        t, axis = (self.left, self.m) if name == "left" else (self.right, self.n)
+        block, start, k = place
+        if self.begins(k):
             self.ask_for(t, axis, start, k, width)
-            place, count = (k - to.k) // self.parts.count, width // to.width
-            # Blocks that are no part of a vector, nor made of some, are copied one by one.
-            odd = count if LANES % to.width and to.width % LANES else 1
-            for i in range(odd):
-                part = width // odd
-                row = self.words(t, axis, start + i * part, part, k, tail, vector=True)
-                self.b.store(
-                    to.memory, self.b.reshape(row, (count // odd, to.width)), (block + i, place, 0),
-                    (count // odd, 1, to.width), axes=(0, 2),
-                )  # fmt: skip
+        word, count = (k - to.k) // self.parts.count, width // to.width
+        # Blocks that are no part of a vector, nor made of some, are copied one by one.
+        odd = count if LANES % to.width and to.width % LANES else 1
+        for i in range(odd):
+            part = width // odd
+            row = self.words(t, axis, start + i * part, part, k, tail, vector=True)
+            self.b.store(
+                to.memory, self.b.reshape(row, (count // odd, to.width)), (block + i, word, 0),
+                (count // odd, 1, to.width), axes=(0, 2),
+            )  # fmt: skip
 
     def turn(
         self, t: schedule.Term, axis: Axis, to: PackedFactor, place: tuple[Size, Size], k: Size

@@ -24,6 +24,7 @@ class Reading:
     parts: WordParts
     m: Axis
     over: Axis
+    period: int  # how many neighbours along k are in one element of a factor
 
     def load_square(self, t: schedule.Term, axis: Axis, at: Size, k: Size) -> Tile:
         """16 points of an axis by 16 k."""
@@ -75,6 +76,8 @@ class Reading:
         vector: bool,
     ) -> Tile:  # fmt: skip
         """A factor at one k: a row (1, width) when vector, else a column (width, 1)."""
+        if isinstance(t, schedule.Position):
+            return self.b.index(substitute(t.value, {**self.env, self.over.name: k}), (1, 1))
         if not isinstance(t, Read):
             return self.made_of(t, lambda o: self.load(o, axis, at, width, k, masked, vector))
         r, place = t, self.places(t, axis, at, k)
