@@ -1,4 +1,4 @@
-"""Lines of a tensor that are put in order: their places in memory, and whole numbers in their elements' order.
+"""Lines of a tensor that are put in order: their places in memory, and whole numbers ordered as elements are.
 
 NaN comes after all others and zeros are equal (core/sorts.py); descending order is that of the inverted bits.
 """
