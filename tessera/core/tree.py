@@ -286,7 +286,12 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any], room: int = DE
     out += (type(tree), aux, len(children))
     whole = True
     for c in children:
-        whole = tokens(c, leaf, out, room - 1) and whole
+        if type(c) in _LEAVES:  # most are, of models with hundreds of tensors
+            token = leaf(c)
+            out.append(token)
+            whole = whole and token is not None
+        else:
+            whole = tokens(c, leaf, out, room - 1) and whole
     return whole
 
 

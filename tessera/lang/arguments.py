@@ -146,6 +146,15 @@ def _mark(x: Any) -> Any:
     return _Marker if is_tensor(x) else (type(x), x)
 
 
+def fixed_token(x: Any) -> Any:
+    """A leaf that stays what it is, such as an object that a method belongs to, in the key of a usual call;
+    None of any other leaf.
+    """
+    if is_number(x) or is_tensor(x) or isinstance(x, slice | MethodType) or not _is_fixed(x):
+        return None
+    return type(x), x
+
+
 _HERE = (Value, np.ndarray)
 
 

@@ -54,6 +54,7 @@ from tessera.lang.arguments import (
     Variants,
     check_statics,
     copied,
+    fixed_token,
     leaf_names,
     method_of,
     names_in,
@@ -257,10 +258,10 @@ class Jitted(FunctionHabits):
 
         def leaf(x: Any) -> Any:
             if type(x) is not Tensor or x.storage is None:
-                return None
+                return fixed_token(x)
             data.append(x.storage)
             tensors.append(x)
-            return _token(x)
+            return x.type if x.device is CPU else _token(x)
 
         out += self._mode()
         for x in args:

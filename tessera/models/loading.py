@@ -18,6 +18,7 @@ from tessera.models.hub_tokenizer import HubTokenizer
 from tessera.models.model import Family
 from tessera.models.safetensors import Folder, read_json
 from tessera.models.source import FolderSource
+from tessera.models.together import together
 from tessera.models.tokenizer import Tokenizer, from_gguf
 from tessera.models.writer import Writer
 
@@ -97,7 +98,7 @@ def _check_quantisation(c: Config, kind: str) -> None:
 def _decoder(c: Config, source: Any, tokenizer: Tokenizer | None, name: str) -> Writer:
     module, family = FAMILIES[c.choice("model_type", FAMILIES)]
     shape = module.shape(c)
-    return Writer(family, shape, module.params(shape, source), tokenizer, name)
+    return Writer(family, shape, together(module.params(shape, source)), tokenizer, name)
 
 
 def _bert(

@@ -181,14 +181,15 @@ class LanguageModel:
 
     def _chunk(self, state: State, part: Array, size: int, rows_of: Any) -> tuple[Array, State]:
         """One compiled step; rows past the tokens are written to the cache and then written over."""
-        rows = np.zeros((1, size), np.int32)
-        rows[0, : len(part)] = part
-        start = np.array([state.length], np.int32)
+        padded = np.zeros((1, size), np.int32)
+        padded[0, : len(part)] = part
+        # Tensors, not arrays: a call of tensors alone is found by their types at once.
+        rows, start = tensor(padded), tensor(np.array([state.length], np.int32))
         if rows_of is not None:
             out, cache = rows_of(self.params, rows, state.cache, start)
             found = out.numpy()[0, : len(part)]
         else:
-            at = np.array(len(part) - 1, np.int32)
+            at = tensor(np.array(len(part) - 1, np.int32))
             out, cache = self._step(self.params, rows, state.cache, start, at)
             found = out.numpy()[0]
         return found, State(cache, state.length + len(part), state.room)

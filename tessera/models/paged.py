@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.device import CPU
+from tessera.core.dtype import f32
+from tessera.lang.create import tensor
+from tessera.lang.tensor import on_device
 from tessera.models.blocks import Array
 from tessera.models.model import LanguageModel
 
@@ -60,6 +64,8 @@ class PagedSteps:
         self._pools = [
             (np.zeros(size, np.float32), np.zeros(size, np.float32)) for _ in range(s.layers)
         ]
+        # The same memory as tensors: a call of tensors alone is found by their types at once.
+        self._shown = [(on_device(k, f32, CPU), on_device(v, f32, CPU)) for k, v in self._pools]
 
     def run(self, parts: Sequence[SequencePart]) -> Array:
         """Logits (parts, vocabulary) after the tokens of each part, whose keys and values are then in their
@@ -84,7 +90,8 @@ class PagedSteps:
             table[i, : len(p.pages)] = p.pages
             start[i], last[i] = p.start, len(p.tokens) - 1
         model = self.model
-        out, new = model.paged_step(model.params, tokens, self._pools, table, start, last)
+        given = [tensor(x) for x in (tokens, table, start, last)]
+        out, new = model.paged_step(model.params, given[0], self._shown, *given[1:])
         self._write(parts, new)
         found: Array = out.numpy()[: len(parts)]
         return found

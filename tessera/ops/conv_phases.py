@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tessera.core.constraints import require, same
-from tessera.core.dims import Size
+from tessera.core.constraints import same
+from tessera.core.dims import Size, bounds
 from tessera.ir.graph.ir import Value
 from tessera.ops.contraction import reference_einsum
 from tessera.ops.creation import iota
@@ -37,10 +37,35 @@ def by_phases(
         long = [reach(n, s) + reach(k, d) - 1 for n, s, k, d in steps]
         given: dict[str, Any] = {"stride": stride, "dilation": dilation, "groups": groups}
         return _within(by_phases(convolution, ct, w, long, padding=zeros, **given), low, size)
+    if not all(map(_has_phases, w.shape[2:], stride)):
+        return _at_once(convolution, ct, w, size, stride, low, dilation, groups)
     counts = [(n + s - 1) // s for n, s in zip(size, stride, strict=True)]
     runs = [_runs(*axis) for axis in zip(w.shape[2:], stride, dilation, low, strict=True)]
     y = _joined([], runs, lambda parts: _phases(convolution, ct, w, parts, counts, groups))
     return _within(y, (0,) * len(low), size)
+
+
+def _has_phases(window: Size, stride: int) -> bool:
+    """Whether it is known which phases of a stride see nothing of the kernel."""
+    return isinstance(window, int) or bounds(window - stride)[0] >= 0
+
+
+def _at_once(
+    convolution: Any, ct: Value, w: Value, size: Sequence[Size], stride: Sequence[int],
+    low: Sequence[int], dilation: Sequence[int], groups: Size,
+) -> Value:  # fmt: skip
+    """By one convolution of ct with its elements a stride apart."""
+    pairs = []
+    for n, m, k, s, d, a in zip(
+        size, ct.shape[2:], w.shape[2:], stride, dilation, low, strict=True
+    ):
+        before = reach(k, d) - 1 - a
+        pairs.append((before, n + a - reach(m, s)))
+    y: Value = convolution.bind(
+        ct, transposed_kernel(w, groups), stride=(1,) * len(pairs), padding=tuple(pairs),
+        dilation=tuple(dilation), inner=tuple(stride), groups=groups,
+    )  # fmt: skip
+    return y
 
 
 def transposed_kernel(w: Value, groups: Size) -> Value:
@@ -73,7 +98,7 @@ def _runs(window: Size, stride: int, dilation: int, low: int) -> list[list[_Phas
         fits = [k for k in range(every) if (offset - k * dilation) % stride == 0]
         first = fits[0] if fits else 0
         size = (window - first + every - 1) // every if fits else 0
-        if fits and not require("at_least", window, first + 1, "conv_input: the window"):
+        if isinstance(window, int) and window <= first:
             size = 0
         at = (offset - first * dilation) // stride
         found.append(_Phase(first, every, size, apart, (size - 1) * apart - at))

@@ -12,6 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
+from tessera.algebra.combinators.eigenbasis import spectrum
 from tests.support.cases.operator_cases import close
 
 RUNS_ON = "numpy"  # what is compared here is algebra, not machine code
@@ -159,3 +160,27 @@ def test_a_gaussian_process_on_a_grid_of_a_hundred_thousand_points() -> None:
     assert np.all(np.isfinite(np.asarray(g)))
     assert np.isfinite(float(value))
     assert taken < 10, f"{taken:.1f} s"
+
+
+def test_only_large_operators_of_known_numbers_have_all_their_eigenvalues_at_once() -> None:
+    rng = np.random.default_rng(0)
+
+    def made(m: int, n: int) -> Any:
+        a, b = (rng.standard_normal((k, k)) for k in (m, n))
+        return op.kronecker(held(a + a.T), held(b + b.T))
+
+    assert spectrum(made(3, 4) + 2 * op.eye(12, ts.f64)) is None, "a small one is factorised whole"
+    large = made(40, 60)
+    found = spectrum(large + 2 * op.eye(2400, ts.f64))
+    parts = [np.linalg.eigvalsh(np.asarray(p.todense())) for p in large.parts]
+    want = np.sort(np.multiply.outer(*parts).reshape(-1)) + 2
+    np.testing.assert_allclose(np.sort(found.values), want, rtol=1e-9, atol=1e-9)
+    seen: list[Any] = []
+
+    @ts.jit
+    def f(a: ts.Tensor["N", "N", ts.f64]) -> Any:
+        seen.append(spectrum(op.kronecker(held(a), held(a))))
+        return a
+
+    f(np.eye(50))
+    assert seen == [None], "nor is one that is traced, of an open size"

@@ -8,9 +8,11 @@ import pytest
 import tessera as ts
 from tessera import cli
 from tessera.core.errors import ModelError, OperandError, ShapeError
+from tessera.lang.jit import Jitted
 from tessera.models.blocks import FORMATS, Groups
 from tessera.models.gguf import GGUF
 from tessera.models.sampling import Sampling, choose, kept, penalised, uniform
+from tessera.models.together import together
 from tessera.models.weights import packed, rows_of, scores
 from tests.support.cases.model_files import llama_folder, llama_gguf, random_blocks
 
@@ -280,6 +282,31 @@ def test_what_is_kept_is_what_the_definitions_keep(seed):
     if s.min_p:
         wanted = set(np.flatnonzero(p >= s.min_p * p.max()).tolist())
     assert set(np.flatnonzero(np.isfinite(kept(logits, s))).tolist()) == wanted
+
+
+def test_steps_after_the_first_are_found_by_their_types_alone(model, monkeypatch):
+    state = model.start()
+    for token in (3, 4):
+        _, state = model.advance(state, [token])
+    monkeypatch.setattr(Jitted, "_take_apart", None)  # what other calls are looked up by
+    got, _ = model.advance(state, [5])
+    monkeypatch.undo()
+    want = model.logits([3, 4, 5]).numpy()[-1]
+    assert (got == want).all()
+
+
+def test_weights_share_a_few_pieces_of_memory():
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.normal(size=n).astype(d) for n, d in ((5, "f4"), (0, "f4"), (70, "f2"), (9, "f8"))
+    ]
+    moved = together({"a": list(map(ts.tensor, arrays)), "b": [7, None]})
+    assert moved["b"] == [7, None]
+    for x, want in zip(moved["a"], arrays, strict=True):
+        np.testing.assert_array_equal(x.numpy(), want)
+        assert x.numpy().ctypes.data % 64 == 0 or not want.size
+    spread = [x.storage.ctypes.data for x in moved["a"] if x.storage.size]
+    assert max(spread) - min(spread) < 4096
 
 
 def test_logits_of_tied_weights_are_products_with_the_transpose():

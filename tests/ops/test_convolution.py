@@ -364,3 +364,34 @@ def test_derivatives_of_a_convolution_take_its_padding(size, stride, dilation, i
     if inner == 1:
         del given["inner"]
         assert_close(op.conv_input(ct, w, 11, **given), dx, times=10)
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_a_kernel_of_an_open_size_may_be_shorter_than_the_stride(stride, dilation):
+    """Of a convolution and its transpose, with derivatives."""
+    given = {"stride": stride, "dilation": dilation, "padding": 1}
+
+    @ts.jit
+    def up(x: ts.Tensor[1, 2, "N", ts.f64], w: ts.Tensor[2, 3, "K", ts.f64]):
+        return op.conv_transpose(x, w, output_padding=1, **given)
+
+    @ts.jit
+    def down(x: ts.Tensor[1, 2, "N", ts.f64], w: ts.Tensor[3, 2, "K", ts.f64]):
+        return op.conv(x, w, **given)
+
+    plain = {
+        up: lambda x, w: op.conv_transpose(x, w, output_padding=1, **given),
+        down: lambda x, w: op.conv(x, w, **given),
+    }
+    for size in (1, 2, 4):
+        for f, shape in ((up, (2, 3, size)), (down, (3, 2, size))):
+            x, w = ts.tensor(normal(1, 2, 9)), ts.tensor(normal(*shape))
+            for g in (
+                lambda h: h(x, w),  # noqa: B023
+                lambda h: ts.grad(lambda x, w: op.sum(op.square(h(x, w))), (0, 1))(x, w),  # noqa: B023
+            ):
+                for got, want in zip(
+                    ts.tree.leaves(g(f)), ts.tree.leaves(g(plain[f])), strict=True
+                ):
+                    assert_close(got, want, times=20)

@@ -168,6 +168,8 @@ class _GraphLowering(Questions):
             return True
         if not n.op.casts and self.is_picked(v):
             return True
+        if n.op.view is None and self.is_spread_factor(v):
+            return True
         if any(self.is_contraction(u) for u in users):
             return not self.lies_there(v) and not self.is_widened(v)
         if self.is_narrow_factor(v):
@@ -186,6 +188,19 @@ class _GraphLowering(Questions):
         if self.costs[v] > _LONG:
             return True
         return len(self.readers(v)) > 1 and not self.is_within_factor(v)
+
+    def is_spread_factor(self, v: Value, spread: bool = False) -> bool:
+        """Whether views show a value to a contraction in more places than it has elements: it would have to
+        exist in all of them.
+        """
+        for u in self.users.get(v, []):
+            if self.is_contraction(u):
+                if spread and not (self.is_readable(v) and self.is_widened(v)):
+                    return True
+            elif u.op.view is not None and self.is_loop_nest(u):
+                if self.is_spread_factor(u.results[0], spread or u.op.spreads):
+                    return True
+        return False
 
     def lies_there(self, v: Value) -> bool:
         """Whether a value is a view of a tensor in memory, which contractions read where it lies."""
@@ -240,12 +255,16 @@ class _GraphLowering(Questions):
         return self.within[v]
 
     def is_readable(self, v: Value) -> bool:
-        """Whether an element follows from elements of tensors in memory alone: no fold on the way has yet to run."""
+        """Whether an element follows from tensors in memory alone: no fold on the way has yet to run."""
         if v in self.names or v.node is None:
             return v in self.names
         n = v.node
         point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
-        plain = n.op.view is not None or (point and n.op.pick is None and self.is_loop_nest(n))
+        if (
+            n.op.pick is not None
+        ):  # of a tensor that exists, at places that follow from such tensors
+            return n.operands[0] in self.names and all(map(self.is_readable, n.operands[1:]))
+        plain = n.op.view is not None or (point and self.is_loop_nest(n))
         return plain and all(map(self.is_readable, n.operands))
 
     def is_layout(self, n: Node) -> bool:

@@ -25,6 +25,8 @@ from tessera.ir.target.cpu.instructions import INSTRUCTIONS, instruction
 from tessera.ir.target.cpu.machine import host_features
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Builder
+from tessera.models.blocks import E2M1_TWICE
+from tessera.models.four_bits import numbers_of
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners.levels import by_llvm, by_schedule, by_tile, kernels, prepared
 from tests.support.runners.tile_machine import Machine
@@ -328,6 +330,41 @@ def test_codes_of_bytes_are_taken_apart_in_every_nest() -> None:
     for nest in list(nests(k))[::7]:
         q = replace(p, steps=(replace(k, nest=nest),))
         assert same_bits(by_llvm(q, [x, w]), want), nest
+
+
+def test_a_computed_factor_of_a_batch_exists_once() -> None:
+    x, w = numbers(f32, (3, 24), 1), numbers(FORMATS["u8"], (5, 3, 4, 16), 2)
+    at = np.array([2], np.int32)
+
+    def f(x: Any, at: Any, w: Any) -> Any:
+        parts = op.reshape(op.take(x, at, axis=0), (3, 1, 8))
+        return op.matmul(parts, halves(w, 2, False))
+
+    p = program(f, x, at, w)
+    made = [k for k in p.steps if isinstance(k, Kernel) and not k.contracts]
+    sizes = [p.buffers[n].type.size for k in made for n in k.outputs]
+    assert sizes == [24]  # and not one for each of the 5 products that share it
+    levels_agree(p, [x, at, w])
+
+
+def test_numbers_that_take_several_steps_are_made_as_they_are_read() -> None:
+    x, w = numbers(f32, (2, 24), 1), numbers(FORMATS["u8"], (12, 40), 2)
+    p = program(lambda x, w: x @ numbers_of(w, 0, "e2m1").astype(f32), x, w)
+    assert is_one_kernel(p)
+    codes = E2M1_TWICE[np.stack([w & 15, w >> 4], 1).reshape(24, 40)]
+    q = program(lambda x, w: x @ w.astype(f32), x, codes)
+    assert same_bits(by_llvm(q, [x, codes]), [levels_agree(p, [x, w])])
+
+
+def test_a_factor_of_a_batch_may_follow_from_a_fold() -> None:
+    x, w = numbers(f32, (5, 3, 8), 1), numbers(i8, (8, 16), 2)
+
+    def f(x: Any, w: Any) -> Any:
+        scale = op.sum(w.astype(f32), axis=0, keepdims=True)
+        return op.matmul(x, op.broadcast_to(w.astype(f32) * op.exp(scale * 1e-3), (5, 8, 16)))
+
+    got = levels_agree(program(f, x, w), [x, w])
+    np.testing.assert_allclose(got, f(*map(ts.tensor, (x, w))).numpy(), rtol=1e-4, atol=1e-2)
 
 
 BYTES = {
