@@ -354,11 +354,18 @@ OPS: Observed[Callable[[Op, Kernel], Kernel]] = Observed(
 
 
 def _on_gpu(
-    device: Device, op: Op, types: Types, params: Params, regions: Sequence[Graph] = ()
-) -> Kernel:
-    """An op as a program of a GPU or a mesh."""
+    device: Device, op: Op, types: Types, params: Params, regions: Sequence[Graph] = (),
+    repeated: Sequence[int] = (),
+) -> Kernel:  # fmt: skip
+    """An op as a program of a GPU or a mesh; operands that are repeated come as one number."""
     with scope(Scope()), building(Builder()) as b:
-        out = bind(op, *[b.input(t) for t in types], regions=tuple(regions), **params)
+        inputs = [
+            bind(REGISTRY["broadcast_to"], b.input(t.with_shape(())), shape=t.shape)
+            if i in repeated
+            else b.input(t)
+            for i, t in enumerate(types)
+        ]
+        out = bind(op, *inputs, regions=tuple(regions), **params)
         g, _ = b.finish(out if op.multiple else (out,), op.name)
     with scope(Scope()):
         run = compile_graph(g, str(device)).run

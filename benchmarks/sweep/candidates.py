@@ -13,9 +13,9 @@ from typing import Any
 
 from sweep.case import Case
 
-GPU = "tessera.ir.tile.gpu."
-ROWS = (("blocks", "PIECE"), ("rows", "PIECE"), ("rows", "PIECE_WARPS"))
-EACH = (("blocks", "ELEMENTS"), ("blocks", "EACH"))
+GPU, BLOCKS = "tessera.ir.tile.gpu.", "tessera.ir.schedule.gpu_blocks"
+ROWS = ((BLOCKS, "PIECE"), ("rows", "PIECE"), ("rows", "PIECE_WARPS"))
+EACH = ((BLOCKS, "ELEMENTS"), (BLOCKS, "EACH"))
 CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...], ...]], ...] = (
     ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")),
     ((16, 4096), (8, 4096), (32, 2048))),
@@ -27,12 +27,17 @@ CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...],
     ("scan: cumsum axis 0 4096x4096 f32", (("scan", "STEPS"),), ((8,), (32,))),
     ("select: top 8 of 4096x4096 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
     ("select: top 50 of 64x50304 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
-    ("sort: sort 1048576 f32", (("sort", "_BLOCK"), ("sort", "_AT_ONCE")), ((2048, 3), (1024, 4), (512, 3))),
+    ("sort: sort 1048576 f32", (("radix", "BLOCK"),), ((2048,),)),
+    ("sort: sort 4194304 i32", (("radix", "BLOCK"),), ((2048,),)),
+    ("sort: sort 4096x4096 bf16", (("radix", "BLOCK"),), ((2048,),)),
+    ("count: histogram 4194304 f32", (("count", "MATCHED"),), ((64,),)),
+    ("count: bincount 16777216 of 256", (("count", "MATCHED"),), ((64,),)),
+    ("count: bincount 4194304 of 50000", (("count", "COPIES"),), ((1,), (8,))),
     ("unary: abs 16777216 f32", EACH, ((2048, 16), (1024, 8), (4096, 8))),
     ("unary: relu 4099x2053 bf16", EACH, ((2048, 16), (1024, 8), (4096, 16))),
-    ("unary: gelu 16777216 f32", (("blocks", "EACH_LONG"),), ((4,), (16,))),
-    ("random: normal 16777216", (("blocks", "EACH_LONG"),), ((4,), (16,))),
-    ("random: uniform 16777216", (("blocks", "EACH_LONG"),), ((4,), (16,))),
+    ("unary: gelu 16777216 f32", ((BLOCKS, "EACH_LONG"),), ((4,), (16,))),
+    ("random: normal 16777216", ((BLOCKS, "EACH_LONG"),), ((4,), (16,))),
+    ("random: uniform 16777216", ((BLOCKS, "EACH_LONG"),), ((4,), (16,))),
     ("rows: softmax 4096x50304 bf16", ROWS,
     ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16), (2048, 2048, 8))),
     ("rows: softmax 4096x50304 f32", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
@@ -47,7 +52,7 @@ def candidates(cases: list[Case]) -> Iterator[Case]:
     for name, places, sets in CANDIDATES:
         for values in sets:
             patch: tuple[tuple[str, str, Any], ...] = tuple(
-                (GPU + m, n, v) for (m, n), v in zip(places, values, strict=True)
+                (m if "." in m else GPU + m, n, v) for (m, n), v in zip(places, values, strict=True)
             )
             told = " ".join(f"{n}={v}" for (_, n), v in zip(places, values, strict=True))
             yield replace(known[name], family="candidate", name=f"{name} {told}", patch=patch,

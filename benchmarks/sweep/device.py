@@ -169,7 +169,13 @@ def our_clock(c: Case, ours: list[Any]) -> tuple[Callable[[int], float], bool]:
         for _ in range(count):
             run()
     graph.instantiate()
-    return clocked(graph.launch, count), True
+
+    def replay(
+        kept: Any = run,
+    ) -> None:  # the graph does not keep the code and the memory of what it runs
+        graph.launch()
+
+    return clocked(replay, count), True
 
 
 def their_clock(run: Callable[[], Any], captured: bool) -> Callable[[int], float]:

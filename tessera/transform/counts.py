@@ -19,7 +19,7 @@ from tessera.ir.graph.ir import Node, Value
 from tessera.ir.graph.op import OWN, UNLISTED, Op, Params, Types
 from tessera.transform.maker import Found, Maker
 
-MOST = 1 << 12  # numbers that are counted at once: of 50,000 a sort is three times as fast
+MOST = 1 << 31  # numbers that are counted at once
 FEWEST = 1 << 12  # elements: fewer are counted as any scatter
 
 

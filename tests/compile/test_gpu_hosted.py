@@ -13,6 +13,7 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.core.dtype import f32
+from tessera.runtime.cuda.staging import Staging
 from tests.support.cases.op_cases import Case, all_cases
 from tests.support.cases.random_contractions import contraction
 from tests.support.fakes.gpu_fake import at
@@ -79,3 +80,31 @@ def test_contractions_on_a_gpu_mean_what_they_mean_here(dtype: str) -> None:
             got = ts.jit(lambda *a, spec=spec: op.einsum(spec, *a))(*(x.to("cuda") for x in xs))
             want = np.einsum(spec, *(x.numpy() for x in xs))
             assert np.array_equal(got.numpy(), want), spec  # whole numbers: every order is exact
+
+
+@pytest.mark.parametrize("where", ["fake", pytest.param("device", marks=pytest.mark.gpu)])
+def test_a_number_beside_a_tensor_travels_alone(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An eager op with a number once sent an array of it, as large as the tensor."""
+    sent: list[int] = []
+    send = Staging.send
+
+    def noted(self: Staging, ptr: int, source: int, nbytes: int) -> None:
+        sent.append(nbytes)
+        send(self, ptr, source, nbytes)
+
+    data = np.linspace(-3, 3, 3000, dtype="f4").reshape(3, 1000)
+    calls = (
+        lambda x: x + 1, lambda x: 2.5 / x, lambda x: x > 0, lambda x: op.where(x > 0, x, -1),
+        lambda x: op.clip(x, -1, 2), lambda x: x**3, lambda x: op.maximum(x, 0.5), lambda x: x // 2,
+    )  # fmt: skip
+    with at(where):
+        x, n = ts.tensor(data).to("cuda"), ts.tensor(np.arange(3000)).to("cuda")
+        monkeypatch.setattr(Staging, "send", noted)
+        for f in calls:
+            np.testing.assert_array_equal(f(x).numpy(), ts.jit(f)(x).numpy())
+        for g in (lambda n: n * 3 - 1, lambda n: n % 7, lambda n: n == 5):
+            np.testing.assert_array_equal(g(n).numpy(), g(np.arange(3000)))
+    assert sent
+    assert max(sent) <= 8

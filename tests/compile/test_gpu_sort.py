@@ -1,4 +1,4 @@
-"""Sorting on a GPU: networks in registers and over memory give the order of NumPy, stable, NaN last."""
+"""Sorting on a GPU: networks in registers and passes over digits give NumPy's order, stable, NaN last."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.dtype import as_dtype, bf16, f32, i64
+from tessera.core.dtype import as_dtype, bf16, f32, i32, i64
 from tessera.core.sorts import order
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.target.triton.emit import emit
-from tessera.ir.tile.gpu import sort, topk
+from tessera.ir.tile.gpu import radix, sort, topk
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.verify import verify
 from tessera.runtime.cuda import driver
@@ -86,18 +86,40 @@ def test_lines_of_a_block(kind: str, down: bool) -> None:
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
-@pytest.mark.parametrize("kind", ["i4", "f4", "u8", "f8"])
-def test_lines_of_many_blocks(kind: str, down: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["bool", "f4", "u8"])
+@pytest.mark.parametrize("short", [0, 1 << 15], ids=["long", "short"])
+def test_lines_of_many_blocks(
+    kind: str, down: bool, short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With blocks so small that all kinds of passes take part."""
-    monkeypatch.setattr(sort, "_BLOCK", 16)
-    monkeypatch.setattr(sort, "_WIDE", 8)
-    check("topk", draw((250,), kind), 0, down)
-    check("sort", draw((2, 20), kind), 1, down)
-    check("argsort", draw((2, 33, 2), kind), 1, down)
+    for name, n in (("_BLOCK", 8), ("_FEW", 0)):
+        monkeypatch.setattr(sort, name, n)
+    for name, n in (("BLOCK", 16), ("SUMMED", 4), ("SHORT", short)):
+        monkeypatch.setattr(radix, name, n)
+    check("topk", draw((36,), kind), 0, down)
+    check("sort", draw((2, 13), kind), 1, down)
+    check("argsort", draw((2, 32, 2), kind), 1, down)
 
 
-def test_a_line_of_two_blocks_of_the_usual_size() -> None:
-    check("sort", draw((1500,), "f4"), 0, False)
+@pytest.mark.parametrize("bits", [1, 4, 6])
+def test_of_small_whole_numbers_few_bits_are_looked_at(bits: int) -> None:
+    t = TensorType(i32, (300,))
+    made = radix.Radix(t, 0, False, {"values": 300, "indices": 300}, i32, bits)
+    e = made.expansion("x", {"values": "v", "indices": "i"})
+    assert len(e.launches) == -(-bits // 4)
+    x = np.random.default_rng(bits).integers(0, 1 << bits, 300).astype("i4")
+    memory = {"x": x, "v": np.zeros(300, "i4"), "i": np.zeros(300, "i4")}
+    memory |= {n: np.zeros(u.shape, u.dtype.np) for n, u in e.between.items()}  # type: ignore[arg-type]
+    for launch in e.launches:
+        verify(launch.kernel)
+        names = zip(launch.kernel.parameters, (*launch.inputs, *launch.outputs), strict=True)
+        interpret(launch.kernel, [memory[n].reshape(m.type.shape) for m, n in names])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(memory["i"], np.argsort(x, stable=True))
+    np.testing.assert_array_equal(memory["v"], np.sort(x))
+
+
+def test_a_line_beyond_a_block_of_the_usual_size() -> None:
+    check("sort", draw((2049,), "bf16"), 0, False)
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["up", "down"])

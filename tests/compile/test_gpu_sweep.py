@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tessera.core.flags import flags
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # Found by the sweep, open: they run on the host.
 HOSTED = ("logcumsumexp",)
@@ -49,6 +51,19 @@ def test_no_case_has_a_step_on_the_host_but_those_that_docs_list(sweep: Any) -> 
     cases = [c for c in sweep.all_cases() if not c.known_host]
     found = [str(c) for c in cases if sweep.hosted(c)]
     assert [c for c in found if not any(n in c for n in HOSTED)] == []
+
+
+def test_what_candidates_change_is_there(sweep: Any) -> None:
+    tried = sweep.with_candidates()[len(sweep.all_cases()) :]
+    assert len(tried) > 20
+    for module, name, value in {place for c in tried for place in c.patch}:
+        assert isinstance(value, type(getattr(importlib.import_module(module), name)))
+    usual = flags().cache_dir
+    with sweep.patched(tried[0]):
+        (module, name, value), *_ = tried[0].patch
+        assert getattr(importlib.import_module(module), name) == value
+        assert flags().cache_dir != usual  # what other constants gave is not taken
+    assert flags().cache_dir == usual
 
 
 def test_parts_share_the_cases_and_a_case_is_claimed_once(sweep: Any, tmp_path: Path) -> None:

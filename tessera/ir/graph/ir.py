@@ -18,7 +18,7 @@ import numpy as np
 from tessera.core import call_guard
 from tessera.core.constant import Constant
 from tessera.core.constraints import Guard
-from tessera.core.device import ANYWHERE, CPU, Device
+from tessera.core.device import ANYWHERE, CPU, GPUS, Device
 from tessera.core.dims import Dim, Size, substitute
 from tessera.core.dtype import DType, as_dtype
 from tessera.core.errors import DeviceError, OperandError, TraceError, located, out_of_memory
@@ -26,6 +26,7 @@ from tessera.core.flags import flags
 from tessera.core.mesh import moving_to, told
 from tessera.core.picture import Pictured
 from tessera.core.provided import Provided
+from tessera.core.repeats import without_repeats
 from tessera.core.source import Location, caller, place
 from tessera.core.types import TensorType
 from tessera.ir.graph.numbers import check, checking
@@ -543,16 +544,19 @@ def device_kernel(
     types: Sequence[TensorType],
     params: Params,
     regions: Sequence[Graph] = (),
+    repeated: Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """The function by which eager code runs an op on arrays of a device that is no CPU."""
-    return _DEVICE_KERNELS[device.kind](device, op, types, params, regions)
+    """What runs an op of eager code on arrays of a device; `repeated` operands come as one number each."""
+    return _DEVICE_KERNELS[device.kind](device, op, types, params, regions, repeated)
 
 
 def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Graph, ...]) -> Any:
     types = tuple([v.type for v in operands])
     mode, device = flags(), _device(op, operands)
     place = mode.target if device.kind == "cpu" else device
-    key = (op, types, regions, tuple(params.items()), place, mode.numerics)
+    inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
+    given, repeated = without_repeats(inputs) if device.kind in GPUS else (inputs, ())
+    key = (op, types, regions, tuple(params.items()), place, mode.numerics, repeated)
     found = _KERNELS.get(key)
     if found is None:
         extra = {"regions": regions} if regions else {}
@@ -560,14 +564,13 @@ def _run(op: Op, operands: tuple[Value, ...], params: Params, regions: tuple[Gra
         if device.kind == "cpu":
             found = eager_kernel(op, types, outs, params, regions), outs
         else:
-            found = device_kernel(device, op, types, params, regions), outs
+            found = device_kernel(device, op, types, params, regions, repeated), outs
         if not regions and not any(_is_ambiguous(n, x) for n, x in params.items()):
             _remember(_KERNELS, key, found)
     kernel, outs = found
-    inputs = [v.storage if v.storage is not None else data_of(v, op.name) for v in operands]
     try:
         with np.errstate(all="ignore"):
-            data = kernel(*inputs)
+            data = kernel(*given)
     except MemoryError as e:
         raise out_of_memory(op.name, e) from None
     if (mode.checked or checking()) and not regions:

@@ -5,6 +5,9 @@
 
 An element is compared with the upper and with the lower digits of all numbers, not with every number, and
 matrix units add up.  Sums of ones below 2^24 are exact in f32, so that no size of parts changes a result.
+
+Of many numbers few elements share one: each element adds its one to memory at once, in whole numbers, whose
+sum has no order.  Blocks have several copies of the counts, since ones for one place wait for each other.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.ir import Builder, Kernel
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
+MATCHED = 1024  # numbers up to which elements are compared with digits
+ADDED = 1024  # elements of a block that adds ones to memory
+COPIES = 64  # of the counts
+_COPIED = 1 << 22  # counts of all copies
 PARTS = 512  # blocks of threads
 _LEAST = 16  # rows and columns of a product
 _ROWS = 64  # of a block's product
@@ -35,10 +42,17 @@ def count_places(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
         types[x].dtype, prod(int(n) for n in types[x].shape), int(types[y].shape[0]), types[y].dtype
     )
     counts = f"{y}_counts"
+    if p.size > MATCHED:
+        added = (
+            Launch(p.cleared(), (), (counts,), Threads(4)),
+            Launch(p.added(), (x,), (counts,), Threads(4)),
+            Launch(p.summed(p.copies, p.size), (counts,), (y,), Threads(4)),
+        )
+        return Expansion(added, {counts: TensorType(i32, (p.copies, p.size))})
     warps = 8 if p.high * p.low > 1 << 10 else 4
     launches = (
         Launch(p.counted(), (x,), (counts,), Threads(warps)),
-        Launch(p.summed(), (counts,), (y,), Threads(4)),
+        Launch(p.summed(p.parts, p.high * p.low), (counts,), (y,), Threads(4)),
     )
     return Expansion(launches, {counts: TensorType(i32, (p.parts, p.high * p.low))})
 
@@ -75,6 +89,35 @@ class Counts:
         enough = max(power(self.count // (8 * self.step)), 1)
         return max(min(wanted, enough), power(-(-self.count // _EXACT)))
 
+    @property
+    def copies(self) -> int:
+        """How many copies of the counts there are."""
+        enough = power(self.count // (8 * self.size) + 1)
+        return max(min(COPIES, enough, _COPIED // self.size), 1)
+
+    def cleared(self) -> Kernel:
+        """Nothing counted."""
+        b, n = Builder("count_none"), self.copies * self.size
+        counts = b.parameter("counts", TensorType(i32, (n,)), writable=True)
+        at = b.program(-(-n // ADDED)) * ADDED
+        b.store(counts, b.full(i32, (ADDED,), 0), (at,), (ADDED,), masked=(0,) if n % ADDED else ())
+        return b.finish()
+
+    def added(self) -> Kernel:
+        """A one for each element; numbers that are none are out of the memory."""
+        b = Builder("count_ones")
+        x = b.parameter("x", TensorType(self.kind, (self.count,)))
+        kind = TensorType(i32, (self.copies, self.size))
+        counts = b.parameter("counts", kind, writable=True)
+        part, copy = b.program(-(-self.count // (self.copies * ADDED))), b.program(self.copies)
+        at = (part * self.copies + copy) * ADDED
+        number = b.cast(b.load(x, (at,), (ADDED,), masked=(0,)), i64)
+        inside = b.apply("lt", b.index(at, (ADDED,), 0), b.full(i64, (1,), self.count))
+        number = b.apply("where", inside, number, b.full(i64, (1,), -1))
+        one = b.full(i32, (ADDED,), 1)
+        b.scatter(counts, one, {1: number}, (copy, 0), (1, 1), (), (1,), atomic="add")
+        return b.finish()
+
     def counted(self) -> Kernel:
         """The counts of each part."""
         b, e, n = Builder("count_parts"), self.step, self.low
@@ -108,14 +151,15 @@ class Counts:
         b.store(out, b.cast(loop.results[0], i32), (part, row, 0), (1, m, n), (1, 2))
         return b.finish()
 
-    def summed(self) -> Kernel:
+    def summed(self, parts: int, whole: int) -> Kernel:
         """The sums of the parts."""
-        b, whole = Builder("count_sums"), self.high * self.low
-        counts = b.parameter("counts", TensorType(i32, (self.parts, whole)))
+        b = Builder("count_sums")
+        counts = b.parameter("counts", TensorType(i32, (parts, whole)))
         y = b.parameter("y", TensorType(self.dtype, (self.size,)), writable=True)
-        n = max(min(_SUMMED // self.parts, whole), 1)
+        n = max(min(_SUMMED // parts, power(whole)), 1)
         at = b.program(-(-self.size // n)) * n
-        found = b.cast(b.load(counts, (0, at), (self.parts, n)), i64)
+        masked = (1,) if whole % n else ()
+        found = b.cast(b.load(counts, (0, at), (parts, n), masked=masked), i64)
         total = b.reshape(b.fold("add", found, 0), (n,))
         b.store(y, b.cast(total, self.dtype), (at,), (n,), masked=(0,) if self.size % n else ())
         return b.finish()

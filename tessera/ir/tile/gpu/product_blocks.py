@@ -20,6 +20,7 @@ _LATENCY = 280  # cycles of a step at least: what a load takes, over the steps t
 # Fewer than 64 rows are not fetched as boxes: blocks of 32 took 1.4 times as long as of 64 (256x8192x256).
 _BLOCKS = ((128, 256), (256, 128), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32))
 _SHORT = (256, 512)  # sums whose blocks end so often that two must share a multiprocessor
+_LONG = 512  # terms of a sum whose steps are worth a deep block: one that is whole in a step has no registers
 _MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at once
 
 
@@ -41,7 +42,7 @@ class ProductShape:
 def product_block(s: ProductShape) -> ProductBlock:
     """The block of a product."""
     if s.bits > 16:
-        return ProductBlock(_fit(s.m, 64), _fit(s.n, 64), _fit(s.k, 32))
+        return _wide_factors(s)
     if s.n <= 16 and s.m >= 64:
         return _few_columns(s)
     if s.m <= 16 and s.n <= 64 and s.k >= 512 and s.batch * s.n <= 64:
@@ -59,6 +60,15 @@ def product_block(s: ProductShape) -> ProductBlock:
     if s.stages <= 2 and s.bits == 16 and _SHORT[0] <= s.k <= _SHORT[1]:
         return ProductBlock(128, 128, depth, 8, 2 * MULTIPROCESSORS)
     return ProductBlock(m, n, depth, 8, MULTIPROCESSORS)
+
+
+def _wide_factors(s: ProductShape) -> ProductBlock:
+    """Factors of 32 bits and more, which no matrix unit takes as they are."""
+    m, n = _fit(s.m, 64), _fit(s.n, 64)
+    if _blocks(s, m, n) < MULTIPROCESSORS and s.k >= _LONG:
+        # They wait for memory: more blocks ask for more, and each for much.
+        return ProductBlock(min(m, 32), min(n, 32), 4096 // s.bits, 8, 0, 0, 4)
+    return ProductBlock(m, n, _fit(s.k, 32))
 
 
 def cycles(s: ProductShape, m: int, n: int) -> float:

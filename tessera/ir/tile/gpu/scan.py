@@ -99,6 +99,13 @@ class _Block:
         warps = 1 if self.columns else max(min(elements // (32 * each), most), 1)
         self.threads = Threads(warps)
 
+    @property
+    def exact(self) -> bool:
+        """Whether every order of a line's elements has the same folds, which are those of Triton's scan."""
+        scalar = self.scan.scalar
+        whole = self.scan.compute.kind in "iu" and (scalar == "add" or not self.exclusive)
+        return whole and not self.columns and not self.scan.reverse
+
     def place(self, b: Builder) -> tuple[tuple[Size, Size, Size], Size]:
         """Where the block begins, and the number of its part."""
         g = self.given
@@ -163,8 +170,12 @@ class _Block:
             root = b.full(s.compute, shape, neutral(s.scalar, s.compute))
         else:
             root = self.loaded(b, before, (at[0], p, at[2]), 1)
-        y = exclusive(b, s.scalar, x, axis, root, s.reverse)
-        y = y if self.exclusive else _joined(b, s.scalar, y, x)
+        if self.exact:
+            y = b.apply(s.scalar, b.scan(s.scalar, x, axis), root)
+            y = b.apply("sub", y, x) if self.exclusive else y
+        else:
+            y = exclusive(b, s.scalar, x, axis, root, s.reverse)
+            y = y if self.exclusive else _joined(b, s.scalar, y, x)
         self.stored(b, out, y, at, self.size)
         return b.finish()
 

@@ -6,7 +6,7 @@
                                   - 1]]
 
 Up to some ten thousands of numbers, one's place in the order is how many come before it: each is compared
-with each, which a GPU does faster than anything clever.  Beyond that they are sorted (sort.py).
+with each, which a GPU does faster than anything clever.  Beyond that they are sorted (radix.py).
 
 A row takes what meets there eight at a time, in ascending order of n, as a tree and then a chain.  Where
 hundreds meet in a row on average, its values are cut into pieces of equal length that many blocks take; a
@@ -31,7 +31,8 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.ir import Primitive
 from tessera.ir.tile.gpu.folds import neutral, tree
-from tessera.ir.tile.gpu.sort import LONGEST, Sort
+from tessera.ir.tile.gpu.radix import Radix
+from tessera.ir.tile.gpu.sorted_lines import LONGEST
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
@@ -110,14 +111,11 @@ class ScatterRows:
         if self.count <= MOST:
             launches.append(Launch(self.compared(), (keys,), (ordered, order), Threads(4)))
         else:
-            places = f"{out}_places"
-            between[places] = TensorType(i64, (self.count,))
-            sort = Sort(numbers, 0, False).passes(
-                keys, {"indices": places}, {"indices": self.count}
-            )
-            between |= sort.between
-            launches += sort.launches
-            launches.append(Launch(self.followed(), (keys, places), (ordered, order), Threads(4)))
+            wanted = {"values": self.count, "indices": self.count}
+            sort = Radix(numbers, 0, False, wanted, i32, self.rows.bit_length())
+            found = sort.expansion(keys, {"values": ordered, "indices": order})
+            between |= found.between
+            launches += found.launches
         launches.append(Launch(self.starts(), (ordered,), (starts,), Threads(4)))
         given = (v, order, starts)
         if self.pieces == 1:
@@ -174,20 +172,6 @@ class ScatterRows:
         # What stands behind the last number comes last: its place is out of the memory.
         b.scatter(ordered, mine, {0: place}, (0,), (1,), (), (0,))
         b.scatter(order, b.reshape(number, (_NUMBERS,)), {0: place}, (0,), (1,), (), (0,))
-        return b.finish()
-
-    def followed(self) -> Kernel:
-        """The same from the places that a sort found."""
-        b = Builder("scatter_follow")
-        keys = b.parameter("keys", TensorType(i32, (self.count,)))
-        places = b.parameter("places", TensorType(i64, (self.count,)))
-        ordered = b.parameter("sorted", TensorType(i32, (self.count,)), writable=True)
-        order = b.parameter("order", TensorType(i32, (self.count,)), writable=True)
-        at = b.program(-(-self.count // _KEYS)) * _KEYS
-        place = b.load(places, (at,), (_KEYS,), masked=(0,))
-        key = b.gather(keys, {0: place}, (0,), (1,), (), (0,))
-        b.store(ordered, key, (at,), (_KEYS,), masked=(0,))
-        b.store(order, b.cast(place, i32), (at,), (_KEYS,), masked=(0,))
         return b.finish()
 
     def starts(self) -> Kernel:

@@ -19,8 +19,9 @@ from tessera.core.dtype import i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import power, warps_for
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.sort import Sort, Words, is_sortable, sort
-from tessera.ir.tile.ir import Builder, Kernel
+from tessera.ir.tile.gpu.sort import Sort, Words, sort
+from tessera.ir.tile.gpu.sorted_lines import is_sortable
+from tessera.ir.tile.ir import Builder, Kernel, Memory
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 CHUNK = 2048  # words that a block takes
@@ -99,11 +100,16 @@ class _Select(Sort):
         last = Launch(self.final(left, counts), (x, *given), tuple(outs.values()), threads)
         return Expansion((*launches, last), between)
 
+    def buffers(self, b: Builder, left: int) -> list[Memory]:
+        """Where words are left."""
+        t = TensorType(i64, (self.outer * self.inner, left))
+        return [b.parameter(f"w{i}", t, True) for i in range(self.parts)]
+
     def first(self, left: int) -> Kernel:
         """The first words of each part of a line."""
         b = Builder("topk_parts")
         x = self.given(b)
-        buffers = self.buffers(b, (self.outer * self.inner, left))
+        buffers = self.buffers(b, left)
         o, c, part = b.program(self.outer), b.program(self.inner), b.program(left // self.kept)
         extent, axes = self.box(1, CHUNK)
         raw = b.load(x, (o, part * CHUNK, c), extent, axes, (1,))
@@ -125,7 +131,7 @@ class _Select(Sort):
         lines = self.outer * self.inner
         line, part = b.program(lines), b.program(left // self.kept)
         words = self.best(b, self.taken(b, count, part * CHUNK, CHUNK, line))
-        for m, w in zip(self.buffers(b, (lines, left)), words, strict=True):
+        for m, w in zip(self.buffers(b, left), words, strict=True):
             b.store(m, w, (line, part * self.kept), (1, self.kept))
         return b.finish()
 
