@@ -35,12 +35,14 @@ Specs = Any  # a ShardSpec for all leaves, or a tuple, list or dict of these
 
 @wanting
 def shard_map(
-    f: Callable[..., Any], mesh: Mesh, in_specs: Specs, out_specs: Specs, axes: Sequence[str] | None = None
+    f: Callable[..., Any], mesh: Mesh, in_specs: Specs, out_specs: Specs, axes: Sequence[str] | None = None,
+    check: bool = True,
 ) -> Callable[..., Any]:  # fmt: skip
     """f on the parts of its arguments that each shard along mesh axes holds; collectives in f name these axes.
 
     A layout stands for all leaves of an argument or result.  The axes are those that layouts name unless they are given.
-    Of a result that an axis does not cut, every shard along it must hold the same.
+    Of a result that an axis does not cut, every shard along it must hold the same: a result of which that does
+    not follow, from sums and gathers over the axis, is refused.  `check=False` takes your word for it.
     """
     demand_function("shard_map", f)
     named = [a for s in (*_leaves(in_specs), *_leaves(out_specs)) for a in _axes_of(s)]
@@ -63,10 +65,13 @@ def shard_map(
             t = trace(f, tree.unflatten(structure, inner), {}, types, name)
         outer = [_entered(v, None, manual, mesh) for v in t.outer]
         varying = [frozenset(s.layout(v.shape, mesh).axes) & frozenset(manual) for v, s in zip(values, specs, strict=True)]  # fmt: skip
-        check_matched(t.graph, [*varying, *(frozenset() for _ in outer)])
+        varies = check_matched(t.graph, [*varying, *(frozenset() for _ in outer)])
         bare = Graph(t.graph.inputs, t.graph.nodes, t.graph.outputs, name)
         outs = copy_into(bare, (*inner, *outer))
         ends = _for_each("out_specs", out_specs, t.structure)
+        if check:
+            for i, (v, found, s) in enumerate(zip(outs, varies, ends, strict=True)):
+                _demand_same(i, v, found & frozenset(manual), s)
         made = [_left(v, s, manual, mesh) for v, s in zip(outs, ends, strict=True)]
         return tree.unflatten(t.structure, made)
 
@@ -80,6 +85,18 @@ def shard_map(
         return traced(*tree.map(lambda x: tensor(x, _spec_of(x), mesh), args))
 
     return call
+
+
+def _demand_same(i: int, v: Value, varies: frozenset[str], spec: ShardSpec) -> None:
+    """Raise where shards along an axis that does not cut a result may hold different ones."""
+    left = sorted(varies - frozenset(_axes_of(spec)))
+    if left:
+        a = left[0]
+        raise OperandError(
+            f"shard_map: result {i}, {v.type}, may differ between shards along {a!r}, which its layout does not "
+            f"cut, so that no tensor is all of them; sum or gather it (dist.all_reduce(v, {a!r})), cut it along "
+            f"{a!r} in out_specs, or say check=False if every shard holds the same"
+        )
 
 
 def _spec_of(x: Any) -> ShardSpec | None:

@@ -219,3 +219,27 @@ def test_a_broadcast_from_nowhere_is_refused(root):
     for run in (f, ts.jit(f)):
         with pytest.raises(OperandError, match=f"broadcast: root is {root}, expected 0 to 3"):
             run(ts.tensor(np.arange(4.0)))
+
+
+def test_a_result_that_shards_may_hold_differently_is_refused_where_its_layout_does_not_cut_it() -> None:
+    """The sums of single shards once came back as that of the first one."""
+    mesh = dist.Mesh(("dp", "tp"), shape=(4, 2))
+    cut, whole = dist.ShardSpec((0,), ("dp",)), dist.ShardSpec()
+    x = dist.tensor(np.arange(16, dtype="f4").reshape(4, 4), cut, mesh)
+    refused = "result 0, f32.*, may differ between shards along 'dp'"
+    for f in (
+        lambda v: op.sum(v),
+        lambda v: op.sum(v) + dist.all_reduce(op.sum(v), "dp"),
+        lambda v: dist.axis_index("dp") * 2.0,
+    ):
+        g = dist.shard_map(f, mesh, cut, whole)
+        for call in (g, ts.jit(g), ts.grad(lambda v, g=g: g(v) * 2)):
+            with pytest.raises(OperandError, match=refused):
+                call(x)
+    held = dist.shard_map(lambda v: op.sum(v) * 0, mesh, cut, whole, check=False)
+    assert float(held(x).numpy()) == 0
+    for same, want in (
+        (lambda v: dist.all_reduce(op.sum(v), "dp"), 120),
+        (lambda v: op.max(dist.all_gather(v, "dp")), 15),
+    ):
+        assert float(dist.shard_map(same, mesh, cut, whole)(x).numpy()) == want
