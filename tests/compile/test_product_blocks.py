@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,12 @@ def test_factors_whose_rows_begin_anywhere_are_fetched_as_boxes() -> None:
     assert len(copies) == 2
     assert product.count("make_tensor_descriptor") == 2
     assert "tl.where" not in product, "zeros are there already"
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_what_steps_of_wide_factors_fetch_ahead_fits_every_gpu(bits: int) -> None:
+    """Deep blocks once asked for 98 KB, where an MI300 has 64."""
+    sizes = (1, 17, 33, 100, 512, 4096, 100_000)
+    for m, n, k in itertools.product(sizes, repeat=3):
+        b = product_block(ProductShape(1, m, n, k, bits))
+        assert (b.m + b.n) * b.k * bits // 8 * max(b.stages - 1, 1) <= 1 << 16, (m, n, k)
