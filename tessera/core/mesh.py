@@ -12,7 +12,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -77,6 +77,17 @@ class Mesh:
 
     def __str__(self) -> str:
         return " x ".join(f"{a}={n}" for a, n in zip(self.axes, self.shape, strict=True))
+
+    def __enter__(self) -> NoReturn:
+        raise located(
+            OperandError(
+                "a mesh is no block: tensors say which mesh they are on; write dist.tensor(x, layout, mesh), "
+                "dist.shard_map(f, mesh, in_specs, out_specs), or with ts.mesh(devices, layout={...}) for a "
+                "block in which tensors are cut"
+            )
+        )
+
+    def __exit__(self, *error: object) -> None: ...
 
     def size(self, axis: str | None = None) -> int:
         """How many shards lie along an axis, or on the whole mesh."""
