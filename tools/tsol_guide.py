@@ -64,7 +64,7 @@ FAMILIES = (
            "A singular or indefinite matrix is an error, not NaN.",
            HOST, "Yes, where the mathematics has one (distinct singular and eigenvalues).",
            "op.inv(ts.zeros((2, 2)))"),
-    Family("Shapes and creation", "shape arrange joining creation grids windows",
+    Family("Shapes and creation", "shape arrange joining creation grids windows unpack",
            "Views and rearrangements, and tensors from numbers. A view takes no memory; sizes may be "
            "symbolic.", MOVES, "Yes: the transpose of the move.",
            "op.reshape(ts.ones((2, 3)), (4, 2))"),

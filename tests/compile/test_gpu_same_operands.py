@@ -16,7 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.ir.tile.gpu import sort
+from tessera.ir.tile.gpu import radix, sort
 from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
@@ -28,7 +28,8 @@ Function = Callable[..., Any]
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A GPU whose blocks are small, so that few elements need many passes."""
     monkeypatch.setattr(sort, "_BLOCK", 32)
-    monkeypatch.setattr(sort, "_WIDE", 16)
+    monkeypatch.setattr(sort, "_FEW", 0)
+    monkeypatch.setattr(radix, "BLOCK", 32)
     with fake_gpu():
         yield
 

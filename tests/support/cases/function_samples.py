@@ -11,6 +11,7 @@ from tessera.ir.graph.op import Sample
 
 _LABELS = np.array([2, 0])
 _SIGNS = np.array([1.0, -1.0])
+_BYTES = np.array([[0, 1, 0x7F], [0x80, 0xA5, 0xFF]], np.uint8)
 _IDS = np.array([[0, 2], [3, 1]])
 _KEY = np.array([1, 2], np.uint32)
 _SQUARE = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
@@ -49,6 +50,10 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     # arranging, running folds, sets; a plain list of numbers is data that is never traced
     "repeat": (
         Sample((2, 3), 2), Sample((2, 3), 0, axis=1), Sample((3,), [1, 0, 2], axis=0), Sample((), 3),
+    ),
+    "unpack_ints": (
+        Sample(_BYTES), Sample(_BYTES, 4, axis=0, signed=True), Sample(_BYTES, bits=2, axis=1),
+        Sample(_BYTES, bits=1, signed=True),
     ),
     "meshgrid": (Sample((2,), np.arange(3.0)), Sample((2,), np.arange(3.0), indexing="ij"), Sample((0,))),
     "broadcast_arrays": (Sample((2, 1), np.arange(3.0)), Sample((0, 1))),
