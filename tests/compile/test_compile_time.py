@@ -48,6 +48,42 @@ def test_a_chain_that_is_cut_computes_the_same() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def euler(x, v):
+    for _ in range(120):
+        a = -x * 1.5 - 0.1 * v
+        x, v = x + 0.01 * v, v + 0.01 * a
+    return x, v
+
+
+def turned(x):
+    for _ in range(130):
+        x = op.flip(op.roll(x, 1, 0), 1)
+    return x
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        euler,
+        lambda x, v: turned(x) @ v,
+        ts.grad(lambda x, v: op.sum(turned(x) * v)),
+        ts.grad(lambda x, v: op.sum(euler(x, v)[0] ** 2)),
+    ],
+    ids=["steps", "views", "gradient of views", "gradient of steps"],
+)
+def test_ops_one_within_another_are_cut_before_the_compiler_calls_itself_too_often(f) -> None:
+    """100 unrolled steps of an integration and 200 views of views reached Python's recursion limit, and ran
+    op by op after it; the cost of a term counts neither.
+    """
+    x, v = (
+        ts.tensor(np.random.default_rng(i).normal(size=(4, 4)).astype(np.float32)) for i in (0, 1)
+    )
+    for got, eager in zip(
+        ts.tree.leaves(ts.jit(f, target="cpu")(x, v)), ts.tree.leaves(f(x, v)), strict=True
+    ):
+        assert got.numpy().tobytes() == eager.numpy().tobytes()
+
+
 def test_many_sums_of_rows_are_no_one_kernel() -> None:
     """Stages that would all join one kernel of rows."""
 

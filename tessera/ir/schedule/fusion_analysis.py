@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from tessera.core.dtype import FORMATS, DType, Policy
 from tessera.core.evaluate import is_portable
 from tessera.core.scalar import Expr, arg, product
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.schedule.views import is_nest_view, is_simple_view
+from tessera.ir.schedule.views import is_layout_view, is_nest_view, is_simple_view
 
 # What a scalar op costs beside an addition.
 # About how many operations a scalar op takes, where it is not 1.
@@ -30,6 +32,7 @@ class Questions:
                 self.users.setdefault(v, []).append(n)
         self.names: dict[Value, str] = {}  # values that exist on their own
         self.costs: dict[Value, int] = {}
+        self.depths: dict[Value, int] = {}
         self.traffic: dict[Value, frozenset[Value]] = {}
         self.nests: dict[Node, bool] = {}
         self.simple: dict[Node, bool] = {}
@@ -110,17 +113,25 @@ class Questions:
     def is_picked(self, v: Value) -> bool:
         """Whether somebody reads a value at places that are data; casts happen to what was picked."""
         return any(
-            (u.op.pick is not None and u.operands[0] is v)
-            or (u.op.casts and self.is_picked(u.results[0]))
-            for u in self.users.get(v, [])
+            u.op.pick is not None and u.operands[0] is w
+            for w in self.onward(v, lambda u: u.op.casts)
+            for u in self.users.get(w, [])
         )
 
     def is_spread(self, v: Value) -> bool:
         """Whether a value is wanted in more places than it has elements."""
-        return any(
-            u.op.spreads or (u.op.view is not None and self.is_spread(u.results[0]))
-            for u in self.users.get(v, [])
-        )
+        shown = self.onward(v, lambda u: u.op.view is not None)
+        return any(u.op.spreads for w in shown for u in self.users.get(w, []))
+
+    def onward(self, v: Value, follow: Callable[[Node], bool]) -> Iterator[Value]:
+        """A value, and what the users of it to be followed make of it, one after another."""
+        seen, waiting = {v}, [v]
+        while waiting:
+            w = waiting.pop()
+            yield w
+            made = dict.fromkeys(u.results[0] for u in self.users.get(w, []) if follow(u))
+            waiting += (x for x in made if x not in seen)
+            seen.update(made)
 
     def closes(self, v: Value) -> bool:
         """Whether a value is the last that follows a product point by point, no wider than it.
@@ -157,17 +168,38 @@ class Questions:
 
     def readers(self, v: Value) -> list[Node]:
         """The nodes that compute with a value, through views too."""
-        found: list[Node] = []
-        for u in self.users.get(v, []):
-            through = u.op.view is not None and self.is_loop_nest(u)
-            found += self.readers(u.results[0]) if through else [u]
-        return found
+        found = (u for w in self.onward(v, self.is_shown_by) for u in self.users.get(w, []))
+        return [u for u in found if not self.is_shown_by(u)]
+
+    def is_shown_by(self, n: Node) -> bool:
+        """Whether a node is a view that kernels read through."""
+        return n.op.view is not None and self.is_loop_nest(n)
+
+    def is_readable(self, v: Value) -> bool:
+        """Whether an element follows from tensors in memory alone: no fold on the way has yet to run."""
+        if v in self.names or v.node is None:
+            return v in self.names
+        n = v.node
+        point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
+        if n.op.pick is not None:  # at places that follow from tensors that exist
+            return n.operands[0] in self.names and all(map(self.is_readable, n.operands[1:]))
+        plain = n.op.view is not None or (point and self.is_loop_nest(n))
+        return plain and all(map(self.is_readable, n.operands))
+
+    def is_layout(self, n: Node) -> bool:
+        """A view of a tensor in memory, or a copy of it."""
+        there = n.op.view is not None and all(v in self.names for v in n.operands)
+        return there and is_layout_view(n)
 
     def cost(self, n: Node) -> int:
         own = COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0
         by_element = n.op.pick is not None or (n.op.view is not None and not self.is_simple_view(n))
         own += _PICK if by_element else 0
         return own + sum(0 if v in self.names else self.costs.get(v, 0) for v in n.operands)
+
+    def depth(self, n: Node) -> int:
+        """How many ops of what a node computes from tensors in memory are one within another."""
+        return 1 + max((0 if v in self.names else self.depths[v] for v in n.operands), default=0)
 
 
 def is_held(d: DType) -> bool:

@@ -49,7 +49,6 @@ from tessera.ir.schedule.ir import (
 from tessera.ir.schedule.passes.fuse_contractions import fuse_contractions
 from tessera.ir.schedule.views import (
     batch_axes,
-    is_layout_view,
     is_simple,
     keeps_order,
     reads_lines,
@@ -59,6 +58,7 @@ from tessera.ir.schedule.views import (
 _CHEAP = 4  # a term above it is not computed twice
 _FEW_TENSORS = 2  # that a term reads, where it is computed again on a GPU: not measured by itself
 CHEAP_ON_GPU = 48  # where arithmetic costs less beside memory
+_DEEP = 100  # ops of a term, one within another: passes call themselves for each
 _LONG = 400  # cost of a term at most: compilers take more than twice as long for twice as much
 _LARGE = 800  # and of the stages of a kernel together
 
@@ -164,7 +164,10 @@ class _GraphLowering(Questions):
     def must_materialize(self, v: Value, n: Node) -> bool:
         """Whether an inlinable value must exist on its own."""
         users = self.users.get(v, [])
+        self.depths[v] = self.depth(n)
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
+            return True
+        if self.depths[v] > _DEEP:
             return True
         if not n.op.casts and self.is_picked(v):
             return True
@@ -189,17 +192,19 @@ class _GraphLowering(Questions):
             return True
         return len(self.readers(v)) > 1 and not self.is_within_factor(v)
 
-    def is_spread_factor(self, v: Value, spread: bool = False) -> bool:
+    def is_spread_factor(self, v: Value) -> bool:
         """Whether views show a value to a contraction in more places than it has elements: it would have to
         exist in all of them.
         """
-        for u in self.users.get(v, []):
-            if self.is_contraction(u):
-                if spread and not (self.is_readable(v) and self.is_widened(v)):
-                    return True
-            elif u.op.view is not None and self.is_loop_nest(u):
-                if self.is_spread_factor(u.results[0], spread or u.op.spreads):
-                    return True
+        waiting = [(v, False)]
+        while waiting:
+            w, spread = waiting.pop()
+            for u in self.users.get(w, []):
+                if self.is_contraction(u):
+                    if spread and not (self.is_readable(w) and self.is_widened(w)):
+                        return True
+                elif self.is_shown_by(u):
+                    waiting.append((u.results[0], spread or u.op.spreads))
         return False
 
     def lies_there(self, v: Value) -> bool:
@@ -245,32 +250,30 @@ class _GraphLowering(Questions):
 
     def is_within_factor(self, v: Value) -> bool:
         """Whether all that comes of a value are factors that contractions make as they read them."""
-        if v not in self.within:
-            users = self.users.get(v, [])
-            self.within[v] = bool(users) and all(
-                self.is_readable(v) and self.is_widened(v) if self.is_contraction(u)
-                else self.is_loop_nest(u) and u.op.combine is None and self.is_within_factor(u.results[0])
-                for u in users
-            ) and v not in self.returned  # fmt: skip
-        return self.within[v]
+        way: dict[Value, Value | None] = {v: None}  # each value, and what it was made of
+        waiting = [v]
+        while waiting:
+            w = waiting.pop()
+            if not self.within.get(w, True) or not self.leads_on(w):
+                at: Value | None = w
+                while at is not None:
+                    self.within[at], at = False, way[at]
+                return False
+            if w not in self.within:
+                made = [u.results[0] for u in self.users[w] if not self.is_contraction(u)]
+                waiting += (x for x in made if x not in way)
+                way = {**dict.fromkeys(made, w), **way}
+        self.within.update(dict.fromkeys(way, True))
+        return True
 
-    def is_readable(self, v: Value) -> bool:
-        """Whether an element follows from tensors in memory alone: no fold on the way has yet to run."""
-        if v in self.names or v.node is None:
-            return v in self.names
-        n = v.node
-        point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
-        if (
-            n.op.pick is not None
-        ):  # of a tensor that exists, at places that follow from such tensors
-            return n.operands[0] in self.names and all(map(self.is_readable, n.operands[1:]))
-        plain = n.op.view is not None or (point and self.is_loop_nest(n))
-        return plain and all(map(self.is_readable, n.operands))
-
-    def is_layout(self, n: Node) -> bool:
-        """A view of a tensor in memory, or a copy of it."""
-        there = n.op.view is not None and all(v in self.names for v in n.operands)
-        return there and is_layout_view(n)
+    def leads_on(self, v: Value) -> bool:
+        """Whether nobody wants a value but contractions, which make it, and what may be part of a factor."""
+        users = self.users.get(v, [])
+        return bool(users) and v not in self.returned and all(
+            self.is_readable(v) and self.is_widened(v) if self.is_contraction(u)
+            else self.is_loop_nest(u) and u.op.combine is None
+            for u in users
+        )  # fmt: skip
 
     def whole(self, n: Node) -> None:
         """An op on whole tensors: a primitive, or a call to the host."""
