@@ -17,6 +17,7 @@ PIECE = 4096  # columns of a longer row that are folded by themselves: part of t
 EACH = 32  # elements of a thread that has little to do with each
 # and of one that computes functions of many instructions, which would have no registers for more
 EACH_LONG = 8
+EACH_FOLDED = 32  # of one that folds rows
 MANY = 4  # tensors: a thread of a kernel with more has few elements of each
 MULTIPROCESSORS = 132  # of an H100 or H200 (SXM); a choice of blocks, never of bits
 _NARROWEST = 16  # columns of a tile that matrix units take

@@ -68,10 +68,10 @@ class Rows:
             return Threads(1)
         elements = self.block.rows * self.block.columns
         folds = any(s.combine for s in self.k.stages)
-        if folds and self.block.columns == PIECE:
+        if any(s.combine and int(s.reduced[0].size) > LONGEST for s in self.k.stages):
             return Threads(PIECE_WARPS)
         if folds:
-            return Threads(warps_for(elements))
+            return Threads(warps_for(elements, each=blocks.EACH_FOLDED))
         each = blocks.EACH_LONG if computes_long(self.k) else blocks.EACH
         return Threads(warps_for(elements, _tensors(self.k), each))
 
