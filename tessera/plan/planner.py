@@ -7,7 +7,7 @@ from dataclasses import replace
 from tessera.core.errors import OperandError
 from tessera.plan.choice import GRADIENT, Choice, layer_costs
 from tessera.plan.machine import Machine
-from tessera.plan.model import WIDTH, Layer, Transformer
+from tessera.plan.model import WIDTH, Layer, LayerCut, Transformer
 from tessera.plan.search import FoundPlan, search
 from tessera.plan.simulate import of_layers, stages_of
 from tessera.plan.value import Plan, PlannedCollective
@@ -32,7 +32,7 @@ def plan_model(model: Transformer, machine: Machine, batch: int | None = None) -
     assert stages is not None
     c = replace(found.choice, stages=tuple(s.last - s.first for s in stages))
     s = found.simulation
-    names = tuple(x.layer.name for x in layer_costs(model, machine, of_layers(c)))
+    names = tuple(x.name for x in model.on_device(LayerCut(c.tp, c.ep)))
     return Plan(
         model.name, machine, size, c, s.step, s.bubble, s.link_use, s.peak, model.flops(size),
         collectives_of(model, machine, c, size), reasons(found, machine), model, layers=names,
@@ -75,18 +75,18 @@ def _made(kind: str, axis: str, times: int, each: list[tuple[int, float]]) -> Pl
 
 
 def _of_dp(mine: list[Layer], c: Choice, m: int) -> list[PlannedCollective]:
-    """Gradients and parameters over dp, one collective a layer."""
-    part = (c.dp - 1) / c.dp
-    held = [x.params + x.experts for x in mine]
+    """Gradients and parameters over dp, one collective a layer; of dp devices, ep hold other experts."""
+    others, alike = (c.dp - 1) / c.dp, (c.dp - c.ep) / c.dp
+    sent = [x.params * others + x.experts * alike for x in mine]  # by one device, in parameters
     made = []
     if c.zero == 3:
-        made.append(_made("all_gather", "dp", m, [(2, n * WIDTH * part) for n in held]))
+        made.append(_made("all_gather", "dp", m, [(2, n * WIDTH) for n in sent]))
     if c.zero >= 2:
-        made.append(_made("reduce_scatter", "dp", m, [(1, n * WIDTH * part) for n in held]))
+        made.append(_made("reduce_scatter", "dp", m, [(1, n * WIDTH) for n in sent]))
     else:
-        made.append(_made("all_reduce", "dp", 1, [(1, 2 * n * GRADIENT * part) for n in held]))
+        made.append(_made("all_reduce", "dp", 1, [(1, 2 * n * GRADIENT) for n in sent]))
     if c.zero in (1, 2):
-        made.append(_made("all_gather", "dp", 1, [(1, n * WIDTH * part) for n in held]))
+        made.append(_made("all_gather", "dp", 1, [(1, n * WIDTH) for n in sent]))
     return made
 
 

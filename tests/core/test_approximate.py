@@ -1,5 +1,7 @@
 """Tessera's transcendental functions: same bits in NumPy and LLVM, and within their stated bounds."""
 
+import importlib
+import math
 from pathlib import Path
 
 import mpmath
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from tessera.core.approximate import FUNCTIONS, evaluate
+from tessera.core.approximate.coefficients import COEFFICIENTS, ERRORS, NUMBERS
 from tessera.core.scalar import SCALARS
 from tests.support.cases.approximations import run
 
@@ -181,3 +184,74 @@ def test_the_page_states_the_bounds_that_are_tested() -> None:
     ]
     stated = {r[0]: (float(r[1]), float(r[4])) for r in rows if r[0] in FUNCTIONS}
     assert stated == {n: (f.f32, f.f64) for n, f in FUNCTIONS.items()}
+
+
+def tool():
+    """The script that wrote the numbers: it says of which functions, on which intervals."""
+    with mpmath.workdps(80):
+        return importlib.import_module("tools.coefficients")
+
+
+@pytest.mark.parametrize("form", ["f32", "f64"])
+def test_polynomials_are_as_near_to_their_functions_as_is_written(form):
+    """At the ends, near them and between: a wrong digit of a coefficient shows at the ends."""
+    jobs = tool().JOBS
+    fits = {n: j.get(form) if isinstance(j, dict) else j for n, j in jobs.items()}
+    fits = {n: j for n, j in fits.items() if j is not None and form in j.terms}
+    assert fits.keys() == COEFFICIENTS[form].keys() == ERRORS[form].keys()
+    with mpmath.workdps(40):
+        for name, job in fits.items():
+            numbers = COEFFICIENTS[form][name]
+            assert len(numbers) == job.terms[form]
+            assert all(float(np.float32(c)) == c for c in numbers) or form == "f64"
+            low, high = mpmath.mpf(job.low), mpmath.mpf(job.high)
+            worst = 0
+            for at in ("0.000001", "0.1", "0.37", "0.71", "0.999999"):
+                x = low + (high - low) * mpmath.mpf(at)
+                off = mpmath.polyval(numbers[::-1], x) - job.f(x)
+                worst = max(worst, abs(off * job.weight(x)))
+            assert worst <= mpmath.mpf(2) ** (ERRORS[form][name] + 0.1), name
+
+
+@pytest.mark.parametrize(("form", "digits", "step"), [("f32", 24, 8), ("f64", 53, 16)])
+def test_numbers_of_many_digits_are_sums_of_their_parts(form, digits, step):
+    """Each part is what the ones before it leave, rounded to the format."""
+    known, numbers = tool(), dict(NUMBERS[form])
+    kind = np.float32 if form == "f32" else np.float64
+    assert all(float(kind(p)) == p for parts in numbers.values() for p in parts)
+    with mpmath.workdps(500):
+        table = numbers.pop("angles")
+        assert len(table) % 4 == 0
+        # Up to the largest number of the format: its last bit is 2 to the power of the last entry.
+        assert len(table) // 4 == (np.finfo(kind).maxexp - digits) // step + 1
+        for i in range(0, len(table), 4):
+            turned = mpmath.ldexp(2 / mpmath.pi, step * i // 4)
+            check_parts(turned - 4 * mpmath.nint(turned / 4), table[i : i + 4], digits)
+    with mpmath.workdps(80):
+        names = {**known.NUMBERS, **known.POSITIVE} | {k: v for k, (v, _) in known.SHORT.items()}
+        exact = {
+            "ln2": mpmath.log(2), "log2e": 1 / mpmath.log(2), "log10e": 1 / mpmath.log(10),
+            "log10_2": mpmath.log(2) / mpmath.log(10), "third": mpmath.mpf(1) / 3,
+            "less_euler": 1 - mpmath.euler, "stirling": (mpmath.log(2 * mpmath.pi) - 1) / 2,
+            "digamma_zero": mpmath.findroot(mpmath.digamma, 1.4616), "half_pi": mpmath.pi / 2,
+            "ln2_short": mpmath.log(2),
+        }  # fmt: skip
+        assert exact.keys() == names.keys() == numbers.keys()
+        for name, value in exact.items():
+            if name == "ln2_short":  # the exponents of a format times its first part are exact
+                first, rest = numbers[name]
+                few = 16 if form == "f32" else 42
+                assert math.ldexp(math.frexp(first)[0], few).is_integer()
+                check_parts(value, [first], few)
+                check_parts(value - first, [rest], digits)
+            else:
+                check_parts(value, numbers[name], digits)
+        assert all(p >= 0 for p in numbers["half_pi"])
+
+
+def check_parts(value, parts, digits):
+    """The rest after each part is below a unit in the last place of the part."""
+    for part in parts:
+        unit = math.ldexp(1.0, math.frexp(part)[1] - digits)
+        value -= part
+        assert abs(value) < unit, (parts, part)

@@ -1,6 +1,7 @@
 """ts.data: batches are a function of their number, whoever loads them; augmentations are ops."""
 
 import hashlib
+import re
 import sys
 import threading
 import time
@@ -275,6 +276,21 @@ def test_wrong_options(text):
     with pytest.raises(OperandError) as e:
         numbers(**WRONG[text])
     assert e.value.message == text
+
+
+@pytest.mark.parametrize(
+    ("given", "shapes"),
+    [(np.float32(1), "()"), (np.array(2), "()"), ({"x": np.zeros(3), "y": np.array(1)}, "(3,), ()"),
+     ((np.array(1), np.array(2)), "(), ()"), ((ts.tensor(1.0), ts.tensor([1.0])), "(), (1,)"), ((), "none"),
+     ({}, "none"), ((np.zeros(0), np.zeros(1)), "(0,), (1,)")],
+    ids=range(8),
+)  # fmt: skip
+def test_data_without_one_first_axis_is_refused(given, shapes):
+    if isinstance(given, np.generic):
+        given = {"x": given}
+    text = f"Loader: the arrays have the shapes {shapes}, expected one size along the first axis"
+    with pytest.raises(OperandError, match=re.escape(text)):
+        data.Loader(given, 2)
 
 
 def test_arrays_of_different_lengths():

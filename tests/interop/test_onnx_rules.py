@@ -18,7 +18,9 @@ RUNS_ON = "numpy"
 RNG = np.random.default_rng(0)
 
 
-def outputs(kind: str, *xs: Any, count: int = 1, domain: str = "", **attributes: Any) -> list[Any]:
+def outputs(
+    kind: str, *xs: Any, count: int = 1, domain: str = "", opset: int = 21, **attributes: Any
+) -> list[Any]:
     """What a model of one node gives."""
     names, results = [f"x{i}" for i in range(len(xs))], [f"y{i}" for i in range(count)]
     given = [(n, x) for n, x in zip(names, xs, strict=True) if x is not None]
@@ -35,7 +37,7 @@ def outputs(kind: str, *xs: Any, count: int = 1, domain: str = "", **attributes:
     ]
     out = [helper.make_tensor_value_info(n, 0, None) for n in results]
     graph = helper.make_graph([node], "g", infos, out)
-    opsets = [helper.make_opsetid("", 21), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
     f = ts.onnx.load(helper.make_model(graph, opset_imports=opsets).SerializeToString())
     found = f(*(x for _, x in given))
     return [np.asarray(y) for y in (found if isinstance(found, list | tuple) else [found])]
@@ -136,6 +138,79 @@ def test_no_sigmoid_gives_subnormal_numbers(kind: str, domain: str, dtype: Any) 
     np.testing.assert_allclose(
         y, wanted, rtol=3e-5 if dtype is np.float32 else 1e-12, atol=tiny * 800
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
+def test_a_sigmoid_of_narrow_numbers_is_rounded_once(dtype: Any) -> None:
+    """Also where it is subnormal, since narrow numbers are computed as wide ones."""
+    tiny = float(ml_dtypes.finfo(dtype).tiny)
+    x = np.linspace(np.log(tiny / 100), 9, 1001).astype(dtype)
+    (y,) = outputs("Sigmoid", x)
+    want = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(dtype)
+    assert y.dtype == dtype
+    if dtype is np.float16:
+        assert np.any((y != 0) & (y < tiny))
+    close = np.abs(y.astype(float) - want.astype(float)) <= np.spacing(want).astype(float)
+    assert np.all(close)
+
+
+@pytest.mark.parametrize("alpha", [None, 0.5])
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_products_of_transposed_matrices(left: int, right: int, alpha: float | None) -> None:
+    a, b, c = (RNG.normal(size=s).astype(np.float32) for s in ((2, 3, 4), (2, 4, 5), (3, 5)))
+    x = np.swapaxes(a, 1, 2).copy() if left else a
+    y = np.swapaxes(b, 1, 2).copy() if right else b
+    given = {"transA": left, "transB": right} | ({} if alpha is None else {"alpha": alpha})
+    factor = 1.0 if alpha is None else alpha
+    for kind in ("TransposeMatMul", "FusedMatMul"):
+        (got,) = outputs(kind, x, y, domain="com.microsoft", **given)
+        assert_close(got, (factor * (a.astype(float) @ b)).astype(np.float32), times=4)
+    plain = factor * (a[0].astype(float) @ b[0])
+    for beta in (None, 0.25):
+        more = given if beta is None else given | {"beta": beta}
+        full = (plain + (1.0 if beta is None else beta) * c).astype(np.float32)
+        (got,) = outputs("Gemm", x[0], y[0], c, **more)
+        assert_close(got, full, times=4)
+        (got,) = outputs(
+            "FusedGemm", x[0], y[0], c, domain="com.microsoft", activation="Relu", **more
+        )
+        assert_close(got, np.maximum(full, 0), times=4)
+    (got,) = outputs("FusedGemm", x[0], y[0], domain="com.microsoft", **given)
+    assert_close(got, plain.astype(np.float32), times=4)
+
+
+@pytest.mark.parametrize(
+    ("opset", "dtype"),
+    [(v, d) for v in (1, 2, 10, 11, 13, 18, 21) for d in (np.float32, np.int64, np.float16)
+     if v >= 11 or d is not np.int64],
+)  # fmt: skip
+def test_padding_is_that_of_numpy_in_every_version(opset: int, dtype: Any) -> None:
+    """Widths and the number are attributes before version 11, and operands since; a negative width cuts."""
+    x = np.arange(1, 13).reshape(3, 4).astype(dtype)
+    for mode in ("constant", "edge", "reflect"):
+        for value in (None, 7.0) if mode == "constant" else (None,):
+            given: dict[str, Any] = {"mode": mode}
+            if opset < 11:
+                given |= {"paddings" if opset == 1 else "pads": [1, 0, 2, 3]}
+                given |= {} if value is None else {"value": value}
+                (got,) = outputs("Pad", x, opset=opset, **given)
+            else:
+                number = [] if value is None else [np.array(value, dtype)]
+                (got,) = outputs("Pad", x, np.array([1, 0, 2, 3]), *number, opset=opset, **given)
+            fill = {"constant_values": value or 0} if mode == "constant" else {}
+            np.testing.assert_array_equal(got, np.pad(x, [(1, 2), (0, 3)], mode, **fill))
+            assert got.dtype == dtype
+    if opset < 11:
+        (cut,) = outputs(
+            "Pad", x, opset=opset, **{"paddings" if opset == 1 else "pads": [0, -1, 1, 2]}
+        )
+    else:
+        (cut,) = outputs("Pad", x, np.array([0, -1, 1, 2]), opset=opset)
+    np.testing.assert_array_equal(cut, np.pad(x[:, 1:], [(0, 1), (0, 2)]))
+    if opset >= 18:  # widths of some axes
+        at = [np.array([2, 1]), np.array(5, dtype), np.array([-1])]
+        (some,) = outputs("Pad", x, *at, opset=opset)
+        np.testing.assert_array_equal(some, np.pad(x, [(0, 0), (2, 1)], constant_values=5))
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (2, 3), (2, 1, 3)])

@@ -14,7 +14,7 @@ from tessera.core.errors import OperandError
 from tessera.models import grammar
 from tessera.models.guide import Masks, Vocabulary, guide
 from tessera.models.integers import integers
-from tessera.models.schema import Grammar
+from tessera.models.schema import CHARACTER, Grammar
 from tests.support.cases.model_files import SMALL, llama_gguf
 
 
@@ -159,6 +159,66 @@ def test_a_draft_changes_no_reply_by_a_schema(model):
     schema = {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]}
     alone = model.generate("ab", 30, 1.0, seed=5, schema=schema)
     assert model.generate("ab", 30, 1.0, seed=5, schema=schema, draft=model) == alone
+
+
+def test_characters_of_strings_are_those_of_utf8():
+    """The bytes that may follow each other are those of Python's encoder, over all characters."""
+    follows_in_python = {}
+    for code in range(0x80, 0x110000, 0x20):  # tails are 0x80 to 0xBF: two of each 64 are enough
+        if not 0xD800 <= code < 0xE000:
+            for c in (code, code + 0x1F):
+                e = chr(c).encode()
+                for i in range(1, len(e)):
+                    follows_in_python.setdefault(e[:i], set()).add(e[i])
+    start = grammar.start(CHARACTER)
+    firsts = {b: s for b in range(256) if (s := grammar.after(start, b))}
+    single = {b for b, s in firsts.items() if None in s}
+    assert single == {b for b in range(0x20, 0x7F) if chr(b) not in '"\\'}
+    assert firsts.keys() - single - {ord("\\")} == {e[0] for e in follows_in_python}
+    looked_at = [
+        e for e in follows_in_python if len(e) == 1 or set(e[1:]) <= {0x80, 0x90, 0x9F, 0xBF}
+    ]
+    assert len(looked_at) > 100
+    for e in looked_at:
+        state = start
+        for b in e:
+            state = grammar.after(state, b)
+        assert None not in state
+        tails = {b: s for b in range(256) if (s := grammar.after(state, b))}
+        whole = len(e) + 1 == (2 if e[0] < 0xE0 else 3 if e[0] < 0xF0 else 4)
+        assert {None in s for s in tails.values()} == {whole}, e
+        found = follows_in_python[e]
+        assert (min(tails), max(tails), len(tails)) == (
+            min(found),
+            max(found),
+            max(found) - min(found) + 1,
+        ), e
+
+
+def test_escapes_of_strings_are_those_of_json():
+    """All escapes of one letter, and of four hexadecimal digits but those of halves of characters."""
+
+    def ends(text):
+        state = grammar.start(CHARACTER)
+        for b in text.encode("latin-1"):
+            state = grammar.after(state, b)
+        return None in state
+
+    for b in range(256):
+        try:
+            json.loads(f'"\\{chr(b)}"')
+            is_escape = True
+        except ValueError:
+            is_escape = False
+        assert ends("\\" + chr(b)) == is_escape, b
+        is_digit = chr(b) in "0123456789abcdefABCDEF"
+        assert ends(f"\\u{chr(b)}000") == (is_digit and chr(b) not in "dD")
+        for at in (1, 2, 3):
+            digits = [*"0000"]
+            digits[at] = chr(b)
+            assert ends("\\u" + "".join(digits)) == is_digit, (at, b)
+    assert not ends("\\u000")
+    assert not ends("\\u00000")
 
 
 @pytest.mark.parametrize("bounds",

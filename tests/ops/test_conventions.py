@@ -7,6 +7,7 @@ one end is maximum or minimum.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from tessera import op
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.evaluate import is_portable
 from tessera.core.scalar import SCALARS, Expr, arg
+from tessera.ir.graph.op import Op
 
 NAN, INF = float("nan"), float("inf")
 AT = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0]
@@ -236,3 +238,17 @@ def test_what_is_portable_is_exact_or_our_own() -> None:
         if row.arity == 1:
             assert is_portable(Expr("neg", (e,)), ts.f32) == is_portable(e, ts.f32), name
     assert not is_portable(Expr("logaddexp", (arg(0), arg(1))), ts.f32)
+
+
+def test_what_only_moves_elements_says_so() -> None:
+    """An op that hands its operand on has no format to compute in: its record has `moves`."""
+    every = [o for o in gc.get_objects() if type(o) is Op]
+    copies = [
+        o for o in every if isinstance(o.body, Expr) and o.body.op == "arg" and o.combine is None
+    ]
+    assert {"cast", "checkpoint_name", "constrain", "like", "stop_gradient"} <= {
+        o.name for o in copies
+    }
+    for o in copies:
+        assert o.moves, o.name
+        assert o.body == arg(0), o.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -197,6 +198,37 @@ def test_errors_say_what_was_wanted(wrong: Any, message: str) -> None:
     with pytest.raises(ts.TesseraError) as e:
         wrong()
     assert e.value.message == message
+
+
+def alignments(logs: np.ndarray, labels: tuple[int, ...], blank: int) -> float:
+    """-log of the sum over all paths of classes that are the labels without repeats and blanks."""
+    total = -math.inf
+    for path in itertools.product(range(logs.shape[1]), repeat=len(logs)):
+        if tuple(c for c, _ in itertools.groupby(path) if c != blank) == labels:
+            total = np.logaddexp(total, sum(row[c] for row, c in zip(logs, path, strict=True)))
+    return -total
+
+
+@pytest.mark.parametrize("blank", [0, 1, 2])
+def test_ctc_is_the_sum_over_all_alignments(blank: int) -> None:
+    """All words of up to 2 labels of 2 classes, with repeats and without, in 1 to 3 frames."""
+    letters = [c for c in range(3) if c != blank]
+    words = [w for n in range(3) for w in itertools.product(letters, repeat=n)]
+    cases = [(w, times) for w in words for times in (1, 2, 3)]
+    logs = np.asarray(sp.log_softmax(normal(len(cases), 3, 3), axis=-1))
+    want = np.array(
+        [alignments(x[:times], w, blank) for x, (w, times) in zip(logs, cases, strict=True)]
+    )
+    labels = np.array([[*w, *[letters[0]] * (2 - len(w))] for w, _ in cases])
+    lengths, counts = np.array([t for _, t in cases]), np.array([len(w) for w, _ in cases])
+    got = op.ctc_loss(logs, labels, lengths, counts, blank=blank, reduction="none")
+    assert np.isinf(want).any()
+    assert_close(got, want, times=10)
+    fit = np.isfinite(want)
+    some = [v[fit] for v in (logs, labels, lengths, counts)]
+    assert_close(op.ctc_loss(*some, blank=blank, reduction="sum"), want[fit].sum(), times=50)
+    mean = (want[fit] / np.maximum(counts[fit], 1)).mean()
+    assert_close(op.ctc_loss(*some, blank=blank), mean, times=50)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from tessera.plan.choice import (
     memory_of,
     stage_of,
 )
-from tessera.plan.machine import MACHINES
-from tessera.plan.model import WIDTH, gpt
+from tessera.plan.machine import MACHINES, Level
+from tessera.plan.model import WIDTH, LayerCut, gpt
+from tessera.plan.planner import collectives_of, plan_model
 from tessera.plan.search import choices, divisors, price
 from tessera.plan.simulate import of_layers
 from tessera.plan.stages import quick_cut
@@ -95,3 +96,56 @@ def test_the_price_of_stages_that_divide_is_that_of_equal_parts(experts: int, ch
             kept=whole.kept / (c.pp * chunks),
         )  # fmt: skip
         assert p.bytes == pytest.approx(memory_of([part], in_flight(c, 0, m), c).total, rel=1e-9)
+
+
+MIXTURE = replace(gpt("mixture", layers=4, width=256, heads=8, length=128), experts=8)
+FEW = replace(MACHINE, levels=(replace(MACHINE.levels[0], size=8),))
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize(("dp", "ep"), [(2, 1), (8, 1), (8, 2), (8, 8), (1, 1)])
+def test_what_the_replicas_send_is_by_who_holds_the_same(dp: int, ep: int, zero: int) -> None:
+    """A ring of g sends (g - 1) / g of a tensor; dp hold the same parameters, dp / ep the same experts."""
+    c, batch = Choice(dp=dp, ep=ep, zero=zero, micro=2), 48
+    layers, times = MIXTURE.on_device(LayerCut(1, ep, 2)), batch // (2 * dp)
+    sent = sum(x.params * (dp - 1) / dp + x.experts * (dp // ep - 1) / (dp // ep) for x in layers)
+    found = {x.kind: x for x in collectives_of(MIXTURE, FEW, c, batch) if x.axis == "dp"}
+    want = {
+        "all_gather": (2 * times if zero == 3 else 1 if zero else 0, WIDTH),
+        "reduce_scatter": (times if zero >= 2 else 0, WIDTH),
+        "all_reduce": (1 if zero < 2 else 0, 2 * GRADIENT),
+    }
+    want = {k: v for k, v in want.items() if v[0] and dp > 1}
+    assert found.keys() == want.keys()
+    for kind, (count, width) in want.items():
+        assert found[kind].count == count * len(layers), kind
+        assert found[kind].bytes == pytest.approx(count * width * sent, abs=1), kind
+
+
+def test_a_plan_names_every_layer() -> None:
+    blocks = [f"block {i}" for i in range(4)]
+    assert plan_model(MIXTURE, FEW, 64).layers == ("embedding", *blocks, "head")
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(
+    ("dp", "tp", "ep"), [(8, 1, 1), (4, 2, 1), (4, 2, 4), (2, 4, 2), (1, 8, 1)]
+)
+def test_the_collectives_of_a_layer_cost_the_bytes_that_a_device_sends(
+    dp: int, tp: int, ep: int, recompute: str
+) -> None:
+    """On one level without latency: a ring or a tree passes (g - 1) / g of a tensor once or twice."""
+    link = replace(FEW.levels[0].link, latency=0.0, reduces=False)
+    machine = replace(FEW, levels=(Level(8, link),))
+    speed = link.bandwidth * link.efficiency
+    for zero in (0, 2, 3):
+        c = Choice(dp=dp, tp=tp, ep=ep, zero=zero, recompute=recompute)
+        for x in layer_costs(MIXTURE, machine, of_layers(c)):
+            inner = x.layer.reductions * 2 * x.layer.reduced * (tp - 1) / tp
+            inner += 2 * x.layer.dispatched / tp * (ep - 1) / ep
+            assert x.inner == pytest.approx(inner / speed)
+            assert x.inner_back == pytest.approx(inner / speed * (2 if recompute == "full" else 1))
+            alike = dp // ep
+            held = x.layer.params * (dp - 1) / dp + x.layer.experts * (alike - 1) / alike
+            assert x.gathered == pytest.approx(held * WIDTH / speed if zero == 3 else 0)
+            assert x.scattered == pytest.approx(held * WIDTH / speed if zero >= 2 else 0)

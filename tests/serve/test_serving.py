@@ -26,7 +26,9 @@ from tessera.serve import engine as engine_of_replies
 from tessera.serve import requests
 from tessera.serve.engine import Refused
 from tessera.serve.fields import parsed
+from tessera.serve.job import ReplyDone, ReplyToken
 from tessera.serve.pages import ROOT, PageTable, key_of
+from tessera.serve.replies import Replies
 from tessera.serve.service import Options
 from tessera.serve.tools import Tools
 from tests.support.cases.model_files import SMALL, llama_gguf
@@ -200,6 +202,93 @@ def test_calls_are_found_in_replies():
     for text in ("no call", '{"name": "other", "arguments": {}}', "<tool_call>{oops</tool_call>", '{"a": 1}',
                  '{"name": ["look"]}', '{"name": {}}'):  # fmt: skip
         assert tools.calls(text) is None
+
+
+LOOK = '{"name": "look", "arguments": {"n": 1}}'
+# The text, what a stream tells of it, and how many calls it has.
+REPLIES = {
+    "a text": ("Well, no call.", "Well, no call.", 0),
+    "a call": (LOOK, "", 1),
+    "a call after a space": (f" \n{LOOK}", "", 1),
+    "a call after a text": (f"Well. <tool_call>{LOOK}</tool_call>", "Well. ", 1),
+    "two calls": (f"<tool_call>{LOOK}</tool_call><tool_call>{LOOK}</tool_call>", "", 2),
+    "the beginning of a mark": ("Well. <tool_c", "Well. <tool_c", 0),
+    "another object": ('{"a": 1}', '{"a": 1}', 0),
+}
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("name", REPLIES)
+def test_a_stream_put_together_is_the_whole_reply(model, name, parallel):
+    text, told, calls = REPLIES[name]
+    calls = calls if parallel else min(calls, 1)
+    for tools, cuts, scored in [
+        (True, 1, False),
+        (True, 3, True),
+        (True, 100, False),
+        (False, 3, True),
+    ]:
+        body = HI | {"parallel_tool_calls": parallel} | ({"tools": [TOOL]} if tools else {})
+        body |= {"logprobs": True, "top_logprobs": 1} if scored else {}
+        whole = Replies(requests.chat(body, model, "tiny"), model.tokenizer, "tiny")
+        scores = {"logprob": -0.5, "top": [(66, -0.25)]} if scored else {}
+        pieces = [text[i : i + cuts] for i in range(0, len(text), cuts)]
+        events = [ReplyToken(65, x, **scores) for x in pieces[:-1]]
+        lines = list(whole.first())
+        for e in (*events, ReplyDone("stop", pieces[-1])):
+            whole.hear(0, e)
+            lines += whole.told(0, e)
+        deltas = [json.loads(x.removeprefix(b"data: "))["choices"][0] for x in lines]
+        streamed = "".join(d["delta"].get("content", "") for d in deltas)
+        sent = [c for d in deltas for c in d["delta"].get("tool_calls", [])]
+        (choice,) = whole.whole()["choices"]
+        message = choice["message"]
+        assert (message["role"], message["refusal"]) == ("assistant", None)
+        assert choice["finish_reason"] == deltas[-1]["finish_reason"]
+        assert [d["finish_reason"] for d in deltas[:-1]] == [None] * (len(deltas) - 1)
+        rows = [x for d in deltas for x in (d["logprobs"] or {"content": []})["content"]]
+        assert choice["logprobs"] == ({"content": rows, "refusal": None} if scored else None)
+        assert [r["logprob"] for r in rows] == [-0.5] * (len(events) if scored else 0)
+        if not calls or not tools:
+            assert (message["content"], streamed, sent) == (text, text, [])
+            assert (choice["finish_reason"], "tool_calls" in message) == ("stop", False)
+            continue
+        assert (choice["finish_reason"], message["content"], streamed) == ("tool_calls", None, told)
+        assert [c["index"] for c in sent] == list(range(calls))  # a stream numbers its calls
+        for c, one in zip(message["tool_calls"], sent, strict=True):
+            assert c.keys() == {"id", "type", "function"}
+            assert one == c | {"index": one["index"], "id": one["id"]}  # ids are drawn
+            assert c["function"] == {"name": "look", "arguments": '{"n": 1}'}
+
+
+RANGES = {
+    "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1), "repetition_penalty": (1e-3, 1e3),
+    "presence_penalty": (-100, 100), "frequency_penalty": (-100, 100), "top_k": (0, 2**31),
+    "seed": (-(2**63), 2**63 - 1), "max_tokens": (1, 2**31), "n": (1, 16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_numbers_are_read_up_to_their_ends_and_refused_past_them(model, name):
+    low, high = RANGES[name]
+    whole = isinstance(low, int) and name not in {"temperature", "top_p", "min_p"}
+    whole = whole and not name.endswith("_penalty")
+    for v in (low, high, (low + high) // 2 if whole else (low + high) / 2):
+        ask = requests.chat(HI | {"max_tokens": 4} | {name: v}, model, "tiny")
+        where = {"max_tokens": "limit", "n": "choices"}.get(name)
+        got = getattr(ask.sampling, name) if where is None else getattr(ask, where)
+        assert got == (v % 2**64 if name == "seed" else v)
+    for v in (low - 1, high + 1) if whole else (low - 0.001, high + 0.001):
+        with pytest.raises(Refused, match=f"{name} is .*, expected an? (number|integer) from"):
+            requests.chat(HI | {name: v}, model, "tiny")
+
+
+def test_what_is_not_asked_for_changes_nothing(model):
+    s = requests.chat(HI | {"temperature": None}, model, "tiny").sampling
+    assert (s.temperature, s.top_p, s.top_k, s.min_p) == (1, 1, 0, 0)
+    assert (s.repetition_penalty, s.presence_penalty, s.frequency_penalty) == (1, 0, 0)
+    assert 0 <= s.seed < 2**63
+    assert s.seed != requests.chat(HI, model, "tiny").sampling.seed
 
 
 def test_a_prefix_is_computed_once(client):
