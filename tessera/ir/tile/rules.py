@@ -447,7 +447,8 @@ def _transpose(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[Tensor
 
 def _exchange(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     """Tiles of one type, whose numbers and places are axes of a shape, in another order of the axes."""
-    shape, order, count = a["shape"], a["order"], a["count"]
+    shape, order = a["shape"], a["order"]
+    count: int = a["count"]
     if not types or any(t.shape != types[0].shape for t in types) or types[0].rank != 1:
         raise VerifyError(
             f"exchange: got {list(map(str, types))}, expected tiles of one axis and size"
