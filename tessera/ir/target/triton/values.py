@@ -18,6 +18,7 @@ from tessera.ir.target.triton.memory import MemoryWriter
 from tessera.ir.target.triton.types import physical, value
 from tessera.ir.target.triton.writer import as_tuple
 from tessera.ir.tile.ir import Kernel, Operation, Tile, walk
+from tessera.ir.tile.rules import leading
 
 HELPERS = {**sizes.HELPERS, **algebra.HELPERS, **scalars.HELPERS, **casts.HELPERS}
 NEEDS = {**sizes.NEEDS, **scalars.NEEDS}
@@ -363,6 +364,41 @@ class ValueWriter(MemoryWriter):
         if x in self.short:
             self.short.add(t)
         self.set(op, f"tl.trans({self.tiles[x]})")
+
+    def _exchange(self, op: Operation) -> None:
+        """Tiles joined by halves, their axes in another order, and split again.
+
+        The compiler sees where threads hold the elements before and after, and moves them through shared
+        memory once.
+        """
+        shape, order = op.attributes["shape"], op.attributes["order"]
+        names = [self.of(x) for x in op.operands]
+        given, made = (
+            leading(shape, len(names)),
+            leading([shape[i] for i in order], len(op.results)),
+        )
+        assert given is not None, op
+        assert made is not None, op
+        while len(names) > 1:
+            half = len(names) // 2
+            names = [self.put(f"tl.join({names[i]}, {names[i + half]})") for i in range(half)]
+        # The axes that number tiles are the last ones here.
+        axes = [*range(given, len(shape)), *range(given)]
+        wanted = [axes.index(i) for i in (*order[made:], *order[:made])]
+        joined = f"tl.reshape({names[0]}, {as_tuple([shape[i] for i in axes])})"
+        bits = len(op.results).bit_length() - 1
+        places = op.results[0].shape[0]
+        turned = f"tl.permute({self.put(joined)}, {as_tuple(wanted)})"
+        parts = [self.put(f"tl.reshape({self.put(turned)}, {as_tuple([places, *[2] * bits])})")]
+        for _ in range(bits):
+            halves = [self.halves(part) for part in parts]
+            parts = [pair[side] for side in (0, 1) for pair in halves]
+        self.tiles |= dict(zip(op.results, parts, strict=True))
+
+    def halves(self, part: str) -> tuple[str, str]:
+        """The two places of a last axis."""
+        pair = self.put(f"tl.split({part})")
+        return self.put(f"{pair}[0]"), self.put(f"{pair}[1]")
 
 
 def _has_units(a: Tile, acc: Tile) -> bool:
