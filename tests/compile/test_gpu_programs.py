@@ -374,6 +374,29 @@ LOWERED: dict[str, tuple[Any, list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    "widths", [(1, 1), (3, 5, 2), (17, 300), (1023, 2049), (2048, 33), (129, 128, 4097), (7,) * 20]
+)
+@pytest.mark.parametrize("dtype", [f32, bf16, ts.bool_], ids=str)
+def test_tensors_of_odd_widths_are_put_together(
+    widths: tuple[int, ...], axis: int, dtype: Any
+) -> None:
+    rows = 1 if max(widths) > 2000 and axis else 5
+    shapes = [(rows, w) if axis else (w, rows) for w in widths]
+    p = schedule(lambda *xs: op.concat(list(xs), axis), *shapes, dtype=dtype)
+    xs = [normal(*s, seed=i).astype(dtype.np) for i, s in enumerate(shapes)]
+    (step,) = p.steps
+    (launch,) = expand(step, {n: b.type for n, b in p.buffers.items()}).launches  # type: ignore[arg-type]
+    verify(launch.kernel)
+    ast.parse(emit(launch.kernel, launch.threads))
+    want = np.concatenate(xs, axis)
+    memory = [*xs, np.zeros_like(want)]
+    flat = [x.reshape(m.type.shape) for x, m in zip(memory, launch.kernel.parameters, strict=True)]  # type: ignore[arg-type]
+    interpret(launch.kernel, flat)
+    assert flat[-1].tobytes() == want.tobytes()
+
+
 @pytest.mark.parametrize("name", LOWERED)
 def test_tiles_mean_what_the_schedule_means(name: str) -> None:
     f, shapes = LOWERED[name]

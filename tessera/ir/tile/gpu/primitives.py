@@ -5,10 +5,11 @@ A concatenation copies what a block of rows has of each operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 
+from tessera.core.dims import larger, smaller
 from tessera.core.processor import SETS, Processor, assume
 from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import power, warps_for
@@ -33,6 +34,9 @@ from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 _COLUMNS = 1024  # that a block copies at once
 _LEAST = 16  # columns that are worth a block's width
+_OPERANDS = 64  # of a kernel that asks of each whether a block is its
+_NARROW = 128  # columns of a warp
+_EACH = 16  # elements of a thread that copies
 _FEWEST = 1024  # elements of a scatter: fewer are not worth an order
 # What primitives that are lowered as on a CPU ask of a processor.  The host's would make the code of a GPU
 # depend on the machine that compiles it.
@@ -62,8 +66,10 @@ def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
     t, axis = types[out], step.params["axis"]
     outer = prod(int(n) for n in t.shape[:axis])
     widths = [prod(int(n) for n in types[x].shape[axis:]) for x in step.operands]
-    if t.dtype.kind == "c" or 0 in t.shape or any(w % _LEAST for w in widths):
+    if t.dtype.kind == "c" or 0 in t.shape:
         return None
+    if any(w % _LEAST for w in widths):
+        return _concat_odd(step, t, outer, widths)
     b = Builder(step.name)
     sources = [b.parameter(f"x{i}", TensorType(t.dtype, (outer, w))) for i, w in enumerate(widths)]
     y = b.parameter("y", TensorType(t.dtype, (outer, sum(widths))), writable=True)
@@ -79,6 +85,52 @@ def _concat(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
         begin += width
     threads = Threads(warps_for(rows * max(columns)))
     return Expansion((Launch(b.finish(), step.operands, (out,), threads),))
+
+
+def _concat_odd(
+    step: Primitive, t: TensorType, outer: int, widths: Sequence[int]
+) -> Expansion | None:
+    """Operands of odd widths: a block has columns of some rows of one of them, and ends where these end."""
+    total = sum(widths)
+    if outer * total >= 1 << 31 or len(widths) > _OPERANDS:
+        return None
+    b = Builder(step.name)
+    sources = [b.parameter(f"x{i}", TensorType(t.dtype, (outer, w))) for i, w in enumerate(widths)]
+    y = b.parameter("y", TensorType(t.dtype, (outer, total)), writable=True)
+    shapes = [_odd_block(outer, w) for w in widths]
+    across = [-(-w // n) for w, (_, n) in zip(widths, shapes, strict=True)]
+    many = [-(-outer // rows) * a for (rows, _), a in zip(shapes, across, strict=True)]
+    p = b.program(sum(many))
+    first, begin = 0, 0
+    for x, width, (rows, n), a, count in zip(sources, widths, shapes, across, many, strict=True):
+        with b.loop(larger(p, first), smaller(p + 1, first + count), 1) as mine:
+            number = mine.variable - first
+            at, column = number // a * rows, number % a * n
+            masked = [0] if outer % rows else []
+            tail = [1] if width % n else []
+            tile = b.load(x, (at, column), (rows, n), masked=(*masked, *tail))
+            if not tail:
+                b.store(y, tile, (at, column + begin), (rows, n), masked=masked)
+            else:
+                i = b.index(column, (1, n), 1)
+                inside = b.apply("lt", i, b.index(width, (1, 1)))
+                place = b.apply(
+                    "where", inside, b.index(column + begin, (1, n), 1), b.index(total, (1, 1))
+                )
+                b.scatter(
+                    y, tile, {1: place}, (at, 0), (rows, 1), (0, 1), (*masked, 1), distinct=True
+                )
+        first, begin = first + count, begin + width
+    threads = Threads(warps_for(max(rows * n for rows, n in shapes), each=_EACH))
+    return Expansion((Launch(b.finish(), step.operands, step.results, threads),))
+
+
+def _odd_block(outer: int, width: int) -> tuple[int, int]:
+    """Rows and columns of a block: as many columns as leave few of them without work."""
+    n = 2 * _COLUMNS
+    while n > 1 and (n >= 2 * width or (n > _NARROW and -(-width // n) * n * 7 > 8 * width)):
+        n //= 2
+    return max(min(2 * _COLUMNS // n, power(outer)), 1), n
 
 
 _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None]] = {
