@@ -98,8 +98,11 @@ hardswish = unary("hardswish", "x times hardsigmoid(x).", floats=True, kinds="f"
                   onnx="HardSwish", body=apply("mul", X, _HARD),
                   partials=lambda y, x: (_hardswish_slope(x),))  # fmt: skip
 _SOFTPLUS = apply("add", apply("max", X, const(0.0)), _small(X))
+# tanh(log(1 + e)) is n / (n + 2) with n = e (e + 2), and 1 from e^20 on.
+_CAPPED = apply("exp", apply("min", X, const(20.0)))
+_MISH = apply("mul", _CAPPED, apply("add", _CAPPED, const(2.0)))
 mish = unary("mish", "x times tanh(softplus(x)).", floats=True, kinds="f", onnx="Mish",
-             body=apply("mul", X, apply("tanh", _SOFTPLUS)),
+             body=apply("mul", X, apply("div", _MISH, apply("add", _MISH, const(2.0)))),
              partials=lambda y, x: (_mish_slope(x),))  # fmt: skip
 tanhshrink = unary("tanhshrink", "x - tanh(x).", floats=True, kinds="f",
                    body=apply("sub", X, apply("tanh", X)),

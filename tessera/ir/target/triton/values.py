@@ -29,7 +29,7 @@ _OF_BYTES = {
     "or": "max", "logical_or": "max", "max": "max", "add": "max",
 }  # fmt: skip
 _MOVES = frozenset(("where", "nextafter", "pos", "conj", "real"))
-_CALLED = re.compile(r"\b[a-z_]+(?=\()")
+_CALLED = re.compile(r"\b[a-z_][a-z_0-9]*(?=\()")
 _BESIDE = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min")  # of indices that stay in 32 bits
 _INFINITY = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
 

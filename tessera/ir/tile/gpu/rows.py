@@ -35,7 +35,7 @@ from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
 
 _LONG = frozenset(FUNCTIONS) - {"rsqrt"} | {"philox_low", "philox_high"}
-_NATIVE = frozenset(("exp", "exp2", "sigmoid", "tanh", "erf", "erfc"))
+_NATIVE = frozenset(("exp", "exp2", "sigmoid", "tanh", "erf", "erfc", "log1p", "expm1", "atan"))
 PIECE_WARPS = 4  # of a block that reads long rows piece by piece
 
 
