@@ -113,6 +113,17 @@ def test_lsmr_is_the_pseudoinverse(shape: tuple[int, int]) -> None:
     close(op.lsmr(ts.tensor(a), ts.tensor(b), damp=0.5)[0], damped)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)], ids=str)
+def test_lsmr_makes_no_nan_of_a_side_of_zeros_among_others(shape: tuple[int, int]) -> None:
+    """A batch goes on where one of it has ended: its quotients are of zeros then."""
+    a = ts.tensor(RNG.normal(size=shape))
+    sides = RNG.normal(size=(3, shape[0])) * np.array([[1.0], [0.0], [2.0]])
+    with ts.debug_nans():
+        x = np.asarray(ts.vmap(lambda b: op.lsmr(a, b)[0])(ts.tensor(sides)))
+    close(x, sides @ np.linalg.pinv(np.asarray(a)).T)
+    assert not x[1].any()
+
+
 # Derivatives --------------------------------------------------------------------------------------
 
 
