@@ -103,7 +103,8 @@ def test_what_a_plan_says_holds_at_every_element() -> None:
         (lambda p: 0, lambda p: 16, True), (lambda p: 0, lambda p: 17, False),
         (lambda p: 0, lambda p: smaller(16, N), True), (lambda p: 0, lambda p: smaller(N, 16), True),
         (lambda p: 0, lambda p: smaller(17, N), False), (lambda p: 0, lambda p: N, False),
-        (lambda p: 0, lambda p: smaller(smaller(N, 30), 16), True), (lambda p: 2, lambda p: smaller(N, 18), True),
+        (lambda p: 0, lambda p: smaller(smaller(N, 30), 16), True),
+        (lambda p: 2, lambda p: smaller(N, 18), True),
         (lambda p: 2, lambda p: smaller(N, 19), False),
     ],
 )  # fmt: skip
