@@ -12,11 +12,11 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.dtype import c64
+from tessera.core.dtype import DType, c64, c128
 from tessera.core.fourier import FourierPlan
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu import fft
+from tessera.ir.tile.gpu import fft, fft_lines
 from tests.support.fakes.gpu_fake import fake_gpu
 
 RUNS_ON = "numpy"
@@ -66,6 +66,45 @@ def test_what_a_thread_holds_changes_no_bit(most: int, monkeypatch: pytest.Monke
         check(name, n, axis=2, wide=False)
 
 
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])
+def test_blocks_of_whole_lines_have_the_bits_of_the_cpu(name: str) -> None:
+    for axis, n in enumerate((67, 512, 32)):
+        check(name, n, axis, wide=axis == 1)
+    check(name, 1024, axis=2, wide=False)
+
+
+@pytest.mark.parametrize("name", ["fft", "rfft", "irfft"])
+def test_where_a_block_holds_a_part_of_a_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of several launches, with lines and columns that do not fill the last block."""
+    monkeypatch.setattr(fft_lines, "_MOST", {32: 256, 64: 128})
+    for n, axis in ((256, 1), (1024, 0), (2048, 2)):
+        check(name, n, axis, wide=False, norm="ortho")
+        check(name, n, axis, wide=True, norm="forward")
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "dtype", "count"),
+    [
+        ((4, 1024), 1, c64, 1),
+        ((4, 8192), 1, c64, 1),
+        ((4, 4096), 1, c128, 1),
+        ((512, 512), 0, c64, 1),
+        ((2, 65536), 1, c64, 2),
+        ((2, 1 << 20), 1, c64, 2),
+        ((3, 1 << 16), 1, c128, 2),
+    ],
+)
+def test_launches_of_powers_of_two(
+    shape: tuple[int, ...], axis: int, dtype: DType, count: int
+) -> None:
+    """One where a block of threads holds a line, and of others as many as lines are cut."""
+    t = TensorType(dtype, shape)
+    step = Primitive("s", "fft", {"axis": axis, "norm": "backward"}, ("x",), ("y",))
+    made = fft.lower_transform(step, {"x": t, "y": t})
+    assert made is not None
+    assert len(made.launches) == count
+
+
 def test_several_axes_and_a_batch() -> None:
     x = numbers((2, 6, 10), "c8")
     with no_faults():
@@ -87,5 +126,5 @@ def test_few_launches(n: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])
 def test_on_the_device(name: str) -> None:
-    for i, n in enumerate([*LENGTHS, 1000, 1021, 4096]):
+    for i, n in enumerate([*LENGTHS, 1000, 1021, 4096, 8192, 65536]):
         check(name, n, axis=(2, 0, 1)[i % 3], wide=bool(i % 2), place=nullcontext)

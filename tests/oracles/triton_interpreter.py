@@ -29,6 +29,7 @@ from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile.interp import interpret, sizes_of
 from tessera.ir.tile.ir import Builder, Kernel, walk
+from tests.support.cases.exchanges import exchanges
 from tests.support.cases.tile_kernels import Program, programs
 
 _OTHERWISE = ("bf16", "f8E", "tile.dot")
@@ -54,7 +55,8 @@ def main(folder: Path, count: int) -> None:
             different.append(emit(p.kernel))
 
     compare()
-    for kernel, arrays in (*picks(), *statistics()):
+    exchanged = ((k, arrays) for k, arrays, _ in exchanges(40, seed=6) if not is_otherwise(k))
+    for kernel, arrays in (*picks(), *statistics(), *exchanged):
         seen[0] += 1
         want = [a.copy() for a in arrays]
         interpret(kernel, want, {})

@@ -287,6 +287,11 @@ class Instance:
     def _transpose(self, op: Operation, x: Array) -> list[Array]:
         return [x.T]
 
+    def _exchange(self, op: Operation, *xs: Array) -> list[Array]:
+        a = op.attributes
+        turned = np.stack(xs).reshape(a["shape"]).transpose(a["order"])
+        return list(turned.reshape(a["count"], -1))
+
 
 @lru_cache(4096)
 def _orders(axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -448,6 +448,17 @@ class Builder:
         """Rows as columns."""
         return self._value("transpose", (x,), {})
 
+    def exchange(
+        self, tiles: Sequence[Tile], shape: Sequence[int], order: Sequence[int], count: int
+    ) -> tuple[Tile, ...]:
+        """Elements of several tiles as those of other tiles: on a GPU, threads exchange what they hold.
+
+        The number of a tile and the place in it are split into axes of a shape; in the order given, the
+        first of them number `count` tiles of the result, and the others are places.
+        """
+        attributes = {"shape": tuple(shape), "order": tuple(order), "count": count}
+        return self._append("exchange", tiles, attributes)
+
 
 def _box(
     at: Sequence[Size], extent: Sequence[int], axes: Sequence[int] | None, masked: Sequence[int]

@@ -96,6 +96,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "reshape": {},
     "broadcast": {},
     "transpose": {},
+    "exchange": {"shape": "ints", "order": "ints", "count": "int"},
 }
 # Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
 # least so many bytes: what it writes is the same.  A loop that is `bounded` ends where its first
@@ -444,6 +445,34 @@ def _transpose(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[Tensor
     return (TensorType(x.dtype, x.shape[::-1]),)
 
 
+def _exchange(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    """Tiles of one type, whose numbers and places are axes of a shape, in another order of the axes."""
+    shape, order = a["shape"], a["order"]
+    count: int = a["count"]
+    if not types or any(t.shape != types[0].shape for t in types) or types[0].rank != 1:
+        raise VerifyError(
+            f"exchange: got {list(map(str, types))}, expected tiles of one axis and size"
+        )
+    if any(n < 1 or n & (n - 1) for n in (*shape, count)):
+        raise VerifyError(f"exchange: {shape} and {count} are to be powers of two")
+    if sorted(order) != list(range(len(shape))):
+        raise VerifyError(f"exchange: {order} is no order of the axes of {shape}")
+    dtype = _one_dtype("exchange", [t.dtype for t in types])
+    total: int = math.prod(shape)
+    turned = tuple(shape[i] for i in order)
+    if total != len(types) * math.prod(_shape(types[0])):
+        raise VerifyError(f"exchange: {shape} does not hold {len(types)} tiles of {types[0]}")
+    for sizes, n in ((shape, len(types)), (turned, count)):
+        if leading(sizes, n) is None:
+            raise VerifyError(f"exchange: no first axes of {sizes} number {n} tiles")
+    return (TensorType(dtype, (total // count,)),) * count
+
+
+def leading(shape: Sequence[int], count: int) -> int | None:
+    """How many first axes have so many elements together."""
+    return next((i for i in range(len(shape) + 1) if math.prod(shape[:i]) == count), None)
+
+
 def _foldable(name: str, scalar: str, x: TensorType) -> None:
     if SCALARS.get(scalar) is None or SCALARS[scalar].identity is None:
         raise VerifyError(f"{name}: {scalar!r} is no scalar op that folds")
@@ -464,5 +493,5 @@ _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]
     "apply": _apply, "cast": _cast, "fold": _fold, "scan": _scan, "dot": _dot, "dot_parts": _dot_parts,
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
     "scatter": _scatter, "store_async": _store, "wait": _wait, "barrier": _barrier,
-    "words": _words, "dot_words": _dot_words,
+    "words": _words, "dot_words": _dot_words, "exchange": _exchange,
 }  # fmt: skip

@@ -45,4 +45,5 @@ TRAITS: dict[str, Traits] = {
     "reshape": _PURE,
     "broadcast": _PURE,
     "transpose": _PURE,
+    "exchange": _PURE,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tessera.core.dtype import DType
 from tessera.core.types import TensorType
 from tessera.ir.target.cpu.casts import CastWriter
@@ -57,6 +59,13 @@ class ShapeWriter(CastWriter):
         single = self.singles(x)
         turned = [single[r * columns + c] for c in range(columns) for r in range(rows)]
         self.tiles[t] = self.packed(turned, t.type)
+
+    def _exchange(self, op: Operation) -> None:
+        single = [e for x in op.operands for e in self.singles(x)]
+        shape, order = op.attributes["shape"], op.attributes["order"]
+        places = np.arange(len(single)).reshape(shape).transpose(order)
+        for t, own in zip(op.results, places.reshape(len(op.results), -1).tolist(), strict=True):
+            self.tiles[t] = self.packed([single[i] for i in own], t.type)
 
     def turned(self, x: Tile) -> list[str]:
         """The transpose of a tile of whole vectors: block by block, halves of blocks exchanged."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tessera.core import assembly
 from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dims import product
-from tessera.core.dtype import DType, bool_, f32, f64, i64
+from tessera.core.dtype import DType, bool_, f32, f64, i64, u8
 from tessera.core.errors import OperandError
 from tessera.core.evaluate import identity
 from tessera.core.scalar import TESTS
@@ -18,10 +18,16 @@ from tessera.ir.target.triton.memory import MemoryWriter
 from tessera.ir.target.triton.types import physical, value
 from tessera.ir.target.triton.writer import as_tuple
 from tessera.ir.tile.ir import Kernel, Operation, Tile, walk
+from tessera.ir.tile.rules import leading
 
 HELPERS = {**sizes.HELPERS, **algebra.HELPERS, **scalars.HELPERS, **casts.HELPERS}
 NEEDS = {**sizes.NEEDS, **scalars.NEEDS}
 _ANY_ORDER = ("max", "min", "and", "or", "xor", "logical_and", "logical_or", "logical_xor")
+# Folds of bools as folds of bytes, of which only 0 is false.
+_OF_BYTES = {
+    "and": "min", "logical_and": "min", "min": "min", "mul": "min",
+    "or": "max", "logical_or": "max", "max": "max", "add": "max",
+}  # fmt: skip
 _MOVES = frozenset(("where", "nextafter", "pos", "conj", "real"))
 _CALLED = re.compile(r"\b[a-z_]+(?=\()")
 _BESIDE = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min")  # of indices that stay in 32 bits
@@ -43,6 +49,8 @@ class ValueWriter(MemoryWriter):
         else:
             text = repr(bool(x)) if t.dtype is bool_ else self.number(x, t.dtype)
             self.set(op, f"tl.full({shape}, {text}, {value(t.dtype)})")
+            if t.dtype is bool_:
+                self.bytes[t] = str(int(bool(x)))
 
     def _index(self, op: Operation) -> None:
         t, axis = op.results[0], op.attributes["axis"]
@@ -62,6 +70,9 @@ class ValueWriter(MemoryWriter):
                 self.short.add(out)
             self.set(op, self.scalar(name, [self.tiles[x] for x in xs], i64))
             return
+        if name == "where" and out.dtype is bool_ and all(x in self.bytes for x in xs[1:]):
+            of, other = (self.bytes[x] for x in xs[1:])
+            self.bytes[out] = self.put(f"tl.where({self.of(xs[0])}, {of}, {other}).to(tl.int8)")
         dtype = xs[1 if name == "where" else 0].dtype
         given = [self.of(x) for x in xs]
         if dtype.is_narrow and dtype.kind == "f" and name not in _MOVES:
@@ -173,6 +184,9 @@ class ValueWriter(MemoryWriter):
 
     def _fold(self, op: Operation) -> None:
         (t,), name, axis = op.operands, op.attributes["scalar"], op.attributes["axis"]
+        if t in self.bytes and name in _OF_BYTES and physical(t.shape) == t.shape:
+            self._fold_bytes(op, t, _OF_BYTES[name], axis)
+            return
         f = self.combine(name, t.dtype)
         x = self.masked(t, axis, self.of(t), self.neutral(name, t.dtype))
         shape = physical(t.shape)
@@ -191,6 +205,16 @@ class ValueWriter(MemoryWriter):
             halves = as_tuple((*shape[:axis], 2, n, *shape[axis + 1 :]))
             x = self.put(f"tl.reduce(tl.reshape({x}, {halves}), {axis}, {f})")
         self.tiles[op.results[0]] = x
+
+    def _fold_bytes(self, op: Operation, t: Tile, name: str, axis: int) -> None:
+        """Bools from memory as the bytes that they are: threads have few registers for truth values."""
+        f = self.combine(name, u8)
+        x = f"{self.bytes[t]}.to(tl.uint8, bitcast=True)"
+        if product(t.shape) == t.shape[axis] > 1:
+            number = self.put(f"tl.reduce(tl.reshape({x}, ({t.shape[axis]},)), 0, {f})")
+            self.set(op, f"tl.full({as_tuple(op.results[0].shape)}, {number}, tl.uint8) != 0")
+        else:
+            self.set(op, f"tl.reduce({x}, {axis}, {f}, keep_dims=True) != 0")
 
     def one(self, op: Operation, x: str, f: str) -> str:
         """The one element of a fold as a tile without a layout of its own.
@@ -304,6 +328,8 @@ class ValueWriter(MemoryWriter):
             self.set(op, f"tl.reduce(tl.reshape({self.tiles[x]}, (1,)), 0, {f})")
         else:
             self.set(op, f"tl.reshape({self.tiles[x]}, {shape})")
+            if x in self.bytes:
+                self.bytes[t] = self.put(f"tl.reshape({self.bytes[x]}, {shape})")
 
     def _turn(self, op: Operation, x: Tile, t: Tile) -> None:
         """A tile through memory, where its elements lie without padding."""
@@ -338,6 +364,41 @@ class ValueWriter(MemoryWriter):
         if x in self.short:
             self.short.add(t)
         self.set(op, f"tl.trans({self.tiles[x]})")
+
+    def _exchange(self, op: Operation) -> None:
+        """Tiles joined by halves, their axes in another order, and split again.
+
+        The compiler sees where threads hold the elements before and after, and moves them through shared
+        memory once.
+        """
+        shape, order = op.attributes["shape"], op.attributes["order"]
+        names = [self.of(x) for x in op.operands]
+        given, made = (
+            leading(shape, len(names)),
+            leading([shape[i] for i in order], len(op.results)),
+        )
+        assert given is not None, op
+        assert made is not None, op
+        while len(names) > 1:
+            half = len(names) // 2
+            names = [self.put(f"tl.join({names[i]}, {names[i + half]})") for i in range(half)]
+        # The axes that number tiles are the last ones here.
+        axes = [*range(given, len(shape)), *range(given)]
+        wanted = [axes.index(i) for i in (*order[made:], *order[:made])]
+        joined = f"tl.reshape({names[0]}, {as_tuple([shape[i] for i in axes])})"
+        bits = len(op.results).bit_length() - 1
+        places = op.results[0].shape[0]
+        turned = f"tl.permute({self.put(joined)}, {as_tuple(wanted)})"
+        parts = [self.put(f"tl.reshape({self.put(turned)}, {as_tuple([places, *[2] * bits])})")]
+        for _ in range(bits):
+            halves = [self.halves(part) for part in parts]
+            parts = [pair[side] for side in (0, 1) for pair in halves]
+        self.tiles |= dict(zip(op.results, parts, strict=True))
+
+    def halves(self, part: str) -> tuple[str, str]:
+        """The two places of a last axis."""
+        pair = self.put(f"tl.split({part})")
+        return self.put(f"{pair}[0]"), self.put(f"{pair}[1]")
 
 
 def _has_units(a: Tile, acc: Tile) -> bool:

@@ -1,0 +1,207 @@
+"""Fourier transforms on a GPU, many passes to a launch: a block of threads holds whole lines of elements.
+
+    x[a, j, c] -> y[k, a, c]    a: a line, j and k < span, c: a column behind the elements of a line
+
+Between passes, threads exchange elements (`exchange` of Tile IR) by the memory that they share.  Neighbouring
+threads read and write neighbouring columns; where there are none they read neighbouring elements of a line,
+and write those of neighbouring lines, which lie side by side after earlier passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+
+from tessera.core.fourier import FourierPass
+from tessera.core.pairs import Pair
+from tessera.ir.tile.gpu.fft_writer import Hook, LanePlace, Transform, TransformWriter
+from tessera.ir.tile.ir import Tile
+
+_MOST = {32: 8192, 64: 4096}  # elements of a block: 64 KB
+_LEAST = 512  # of a block where lines are short: 12 us where 1024 took 17 (H200, 4096 lines of 512)
+_BESIDE = 4  # lines or columns that a block takes at least, where neighbours lie beside each other: 32 bytes
+_WIDE = 16  # and at most: 128 bytes
+_THREADS = 512
+
+
+def spans(t: Transform, most: int) -> Sequence[Sequence[FourierPass]]:
+    """Which passes a launch runs on lines that a block holds; none unless all radices are powers of two."""
+    passes = t.plan.passes
+    if any(p.radix & (p.radix - 1) for p in passes) or t.plan.length <= most:
+        return ()
+    room = _MOST[t.dtype.bits]
+    alone = t.inner == 1 and t.plan.length <= room
+    return [passes] if alone else grouped(passes, room // _BESIDE)
+
+
+@cache
+def grouped(passes: tuple[FourierPass, ...], most: int) -> tuple[tuple[FourierPass, ...], ...]:
+    """Passes in as few groups as hold at most so many elements, the groups as small as they can be."""
+    best: list[tuple[int, int, tuple[tuple[FourierPass, ...], ...]]] = [(0, 0, ())]
+    for end in range(1, len(passes) + 1):
+        found = []
+        for begin in range(end):
+            size = prod(p.radix for p in passes[begin:end])
+            if size <= most:
+                count, total, groups = best[begin]
+                found.append((count + 1, total + size, (*groups, passes[begin:end])))
+        best.append(min(found, key=lambda f: f[:2]))
+    return best[-1][2]
+
+
+class LineWriter(TransformWriter):
+    """Writes one kernel: passes on lines, in groups that a thread runs on what it holds.
+
+    Lanes of a group are a line, the part of a k that earlier groups have found, the part of a j that later
+    ones will sum over, and a column.
+    """
+
+    def __init__(self, t: Transform, passes: Sequence[FourierPass], most: int):
+        self.done, self.left = passes[0].stride, passes[-1].count
+        self.span = prod(p.radix for p in passes)
+        self.lines, self.columns = self.block(t)
+        super().__init__(t, "fft_lines", (t.outer * self.done, self.left * t.inner))
+        above, behind = self.sizes
+        self.rest = above % self.lines != 0 or behind % self.columns != 0
+        self.groups = grouped(tuple(passes), most)
+        total = self.lines * self.span * self.columns
+        radix = max(prod(p.radix for p in g) for g in self.groups)
+        self.warps = max(1, min(total // radix, _THREADS) // 32)
+
+    def block(self, t: Transform) -> tuple[int, int]:
+        """How many lines and columns a block takes."""
+        above, behind, room = t.outer * self.done, self.left * t.inner, _MOST[t.dtype.bits]
+        columns = min(_WIDE, room // self.span, _power(behind))
+        beside = _WIDE if behind == 1 and self.done > 1 else 1
+        lines = max(_LEAST // (self.span * columns), min(beside, room // self.span), 1)
+        return min(lines, _power(above)), columns
+
+    def run(self, x: LanePlace, y: LanePlace, hook: Hook | None, factor: float | None) -> None:
+        given, made = self.made(
+            x, y, (self.done, self.span, self.left), (self.span, self.done, self.left)
+        )
+        held: list[Pair] = []
+        before: tuple[dict[str, int], Sequence[str]] = ({}, ())
+        found, ahead = 1, self.span  # k that earlier groups have found, j that are left
+        for i, group in enumerate(self.groups):
+            radix = prod(p.radix for p in group)
+            ahead //= radix
+            sizes = {"line": self.lines, "k": found, "j": ahead, "column": self.columns}
+            last = i == len(self.groups) - 1
+            order = self.order(last)
+            if i:
+                held = self.exchanged(held, before, sizes, order, radix)
+            places = self.placed(sizes, order)
+            if not i:
+                self.shapes[0] = x.shape(self.t, (self.done, radix, ahead, self.left))
+                self.lanes = [places[n] for n in ("outer", "q", "j", "p", "inner")]
+                held = [self.get(x, given, (0, 1, (j,), 2, 3, 4)) for j in range(radix)]
+            self.lanes = [None, None, self.joined(places["j"], self.left, places["p"])]
+            if hook is not None and not i:
+                held = [hook(self, v, j * ahead * self.left) for j, v in enumerate(held)]
+            held = self.transformed(group, held)
+            before = sizes, order
+            found *= radix
+        found //= radix
+        self.shapes[1] = y.shape(self.t, (radix, found, self.done, self.left))
+        self.lanes = [places[n] for n in ("outer", "k", "q", "p", "inner")]
+        for k, v in enumerate(held):
+            self.put(y, made, (0, (k,), 1, 2, 3, 4), v, factor)
+
+    def order(self, last: bool) -> tuple[str, ...]:
+        """The lanes of a group, from those that lie farthest."""
+        if last and self.columns == 1 and self.done > 1:
+            return ("k", "line", "column")
+        return ("line", "k", "column") if last else ("line", "k", "j", "column")
+
+    # Lanes
+
+    def start(self) -> None:
+        """The first line and column of a block."""
+        above, behind = self.sizes
+        self.first = {
+            "line": self.b.program(-(-above // self.lines)) * self.lines,
+            "column": self.b.program(-(-behind // self.columns)) * self.columns,
+        }
+
+    def placed(self, sizes: dict[str, int], order: Sequence[str]) -> dict[str, Tile | None]:
+        """The places of the lanes: of those of a group, and of the axes of memory that follow from them."""
+        b, t = self.b, self.t
+        self.width = prod(sizes[n] for n in order)
+        left: Tile = b.index(0, (self.width,), 0)
+        places: dict[str, Tile | None] = {"k": None, "j": None}
+        moved = [n for n in order if sizes[n] > 1]
+        for name in reversed(moved):
+            size, first = self.whole(sizes[name]), name == moved[0]
+            places[name] = left if first else b.apply("mod", left, size)
+            left = left if first else b.apply("floor_div", left, size)
+        inside = None
+        for name, count, own in zip(
+            ("line", "column"), self.sizes, (self.lines, self.columns), strict=True
+        ):
+            here = None if count == 1 else b.index(self.first[name], (self.width,), None)
+            place = places.get(name)
+            places[name] = here if place is None or here is None else b.apply("add", here, place)
+            if count % own and (at := places[name]) is not None:
+                test = b.apply("lt", at, self.whole(count))
+                inside = test if inside is None else b.apply("logical_and", inside, test)
+        self.inside = inside
+        places["outer"], places["q"] = self.cut(places["line"], t.outer, self.done)
+        places["p"], places["inner"] = self.cut(places["column"], self.left, t.inner)
+        return places
+
+    def cut(self, place: Tile | None, above: int, below: int) -> tuple[Tile | None, Tile | None]:
+        """A place of two axes as one of each."""
+        if place is None or below == 1:
+            return place, None
+        if above == 1:
+            return None, place
+        size = self.whole(below)
+        return self.b.apply("floor_div", place, size), self.b.apply("mod", place, size)
+
+    def joined(self, high: Tile | None, size: int, low: Tile | None) -> Tile | None:
+        """Places of two axes as one of both."""
+        if high is None or low is None:
+            return low if high is None else self.scaled(high, size)
+        return self.b.apply("add", self.scaled(high, size), low)
+
+    def scaled(self, place: Tile, size: int) -> Tile:
+        return place if size == 1 else self.b.apply("mul", place, self.whole(size))
+
+    # Exchanges
+
+    def exchanged(
+        self,
+        held: Sequence[Pair],
+        before: tuple[dict[str, int], Sequence[str]],
+        sizes: dict[str, int],
+        order: Sequence[str],
+        radix: int,
+    ) -> list[Pair]:
+        """The elements that the lanes of the next group hold: some of j's axis, of what was found for a k."""
+        old, given = before
+        named = [("found", len(held))]
+        for name in given:
+            named += [("held", radix), ("j", sizes["j"])] if name == "j" else [(name, old[name])]
+        names = [name for name, _ in named]
+        wanted = ["held"]
+        for name in order:
+            wanted += ["found", "k"] if name == "k" else [name]
+        if "j" not in order:
+            wanted.append("j")  # of which one is left
+        turned = tuple(names.index(name) for name in wanted)
+        shape = tuple(size for _, size in named)
+        if self.t.dtype.bits == 32:
+            words = self.b.exchange([self.packed(v) for v in held], shape, turned, radix)
+            return [self.unpacked(word) for word in words]
+        parts = [self.b.exchange([v[i].tile for v in held], shape, turned, radix) for i in (0, 1)]
+        return [
+            Pair(self.real(self.b, re), self.real(self.b, im))
+            for re, im in zip(*parts, strict=True)
+        ]
+
+
+def _power(n: int) -> int:
+    """The least power of two that is not below a number."""
+    return 1 << (n - 1).bit_length()
