@@ -563,3 +563,11 @@ def test_least_squares_have_any_scale(scale: float) -> None:
     want = np.linalg.lstsq(a, b, rcond=None)[0]
     x = op.lsmr(ts.tensor((a * scale).astype(np.float32)), ts.tensor(b.astype(np.float32)))[0]
     np.testing.assert_allclose(np.asarray(x, float) * scale, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25], ids=str)
+@pytest.mark.parametrize("name", ["lanczos", "arnoldi"])
+def test_krylov_spaces_are_whole_at_any_scale(name: str, scale: float) -> None:
+    for a, b in ((SPD * scale, RIGHT), (SPD, RIGHT * scale)):
+        q = np.asarray(getattr(op, name)(a.astype(np.float32), b.astype(np.float32), 6)[0], float)
+        np.testing.assert_allclose(q.T @ q, np.eye(6), atol=1e-4)

@@ -31,6 +31,7 @@ from tessera.ops.elementwise import (
     mul,
     real,
     sqrt,
+    stop_gradient,
     where,
 )
 from tessera.ops.reduction import max as largest
@@ -112,7 +113,7 @@ def unit_of(x: Value) -> Value:
 
     Solutions are linear in the right-hand side, so that they are computed in units in which lengths exist.
     """
-    held = ml_dtypes.finfo(x.dtype.real.np)
+    held: Any = ml_dtypes.finfo(x.dtype.real.np)  # type: ignore[no-untyped-call]
     if 0 in x.shape:
         return number(1.0, x)
     most = largest(absolute(x))
@@ -123,6 +124,12 @@ def unit_of(x: Value) -> Value:
 def in_units(x: Value, unit: Value) -> Value:
     """A vector as a multiple of a real number."""
     return div(x, widened(unit, x))
+
+
+def length(x: Value) -> Value:
+    """The length of a vector of any scale."""
+    unit = stop_gradient(unit_of(x))
+    return mul(norm(in_units(x, unit)), unit)
 
 
 def dot(x: Value, y: Value) -> Value:

@@ -135,7 +135,13 @@ class Least:
         unit = unit_of(b)
         b = in_units(b, unit)
         own = unit_of(full_h(b))  # of A
-        a, ah = (lambda v: in_units(full(v), own)), (lambda v: in_units(full_h(v), own))
+
+        def a(x: Value) -> Value:
+            return in_units(full(x), own)
+
+        def ah(x: Value) -> Value:
+            return in_units(full_h(x), own)
+
         wanted = maximum(mul(norm(ah(b)), s.tol), div(div(s.atol, unit), own))
         x, steps, reason = lsmr_loop(a, ah, b, wanted, s)
         size = norm(ah(b - a(x)))
