@@ -138,7 +138,8 @@ def test_threads_with_long_functions_have_few_elements() -> None:
     n = 1 << 20
     for f, dtype, want in (
         (op.abs, ts.f32, False), (op.gelu, ts.f32, True), (op.atan, ts.f32, True),
-        (op.tanh, ts.bf16, False), (op.atan, ts.bf16, True), (op.rsqrt, ts.f32, False),
+        (op.tanh, ts.bf16, False), (op.atan, ts.bf16, False), (op.lgamma, ts.bf16, True),
+        (op.rsqrt, ts.f32, False),
     ):  # fmt: skip
         k, types = kernel_of(f, ts.Tensor[n, dtype])
         rows = Rows(k, types)
