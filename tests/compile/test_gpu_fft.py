@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.dtype import DType, c64, c128
+from tessera.core.dtype import DType, c64, c128, f32
 from tessera.core.fourier import FourierPlan
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
@@ -83,23 +83,27 @@ def test_where_a_block_holds_a_part_of_a_line(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "dtype", "count"),
+    ("name", "shape", "axis", "dtype", "count"),
     [
-        ((4, 1024), 1, c64, 1),
-        ((4, 8192), 1, c64, 1),
-        ((4, 4096), 1, c128, 1),
-        ((512, 512), 0, c64, 1),
-        ((2, 65536), 1, c64, 2),
-        ((2, 1 << 20), 1, c64, 2),
-        ((3, 1 << 16), 1, c128, 2),
+        ("rfft", (4, 1024), 1, f32, 1),
+        ("irfft", (4, 513), 1, c64, 1),
+        ("rfft", (1024, 4), 0, f32, 2),
+        ("fft", (4, 1024), 1, c64, 1),
+        ("fft", (4, 8192), 1, c64, 1),
+        ("fft", (4, 4096), 1, c128, 1),
+        ("fft", (512, 512), 0, c64, 1),
+        ("fft", (2, 65536), 1, c64, 2),
+        ("fft", (2, 1 << 20), 1, c64, 2),
+        ("fft", (3, 1 << 16), 1, c128, 2),
     ],
 )
 def test_launches_of_powers_of_two(
-    shape: tuple[int, ...], axis: int, dtype: DType, count: int
+    name: str, shape: tuple[int, ...], axis: int, dtype: DType, count: int
 ) -> None:
     """One where a block of threads holds a line, and of others as many as lines are cut."""
     t = TensorType(dtype, shape)
-    step = Primitive("s", "fft", {"axis": axis, "norm": "backward"}, ("x",), ("y",))
+    params = {"axis": axis, "norm": "backward"} | ({"n": 1024} if name == "irfft" else {})
+    step = Primitive("s", name, params, ("x",), ("y",))
     made = fft.lower_transform(step, {"x": t, "y": t})
     assert made is not None
     assert len(made.launches) == count

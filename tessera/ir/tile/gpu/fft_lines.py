@@ -16,7 +16,7 @@ from math import prod
 from tessera.core.fourier import FourierPass
 from tessera.core.pairs import Pair
 from tessera.ir.tile.gpu.fft_writer import Hook, LanePlace, Transform, TransformWriter
-from tessera.ir.tile.ir import Tile
+from tessera.ir.tile.ir import Memory, Tile
 
 _MOST = {32: 8192, 64: 4096}  # elements of a block: 64 KB
 _LEAST = 512  # of a block where lines are short: 12 us where 1024 took 17 (H200, 4096 lines of 512)
@@ -77,10 +77,16 @@ class LineWriter(TransformWriter):
         lines = max(_LEAST // (self.span * columns), min(beside, room // self.span), 1)
         return min(lines, _power(above)), columns
 
-    def run(self, x: LanePlace, y: LanePlace, hook: Hook | None, factor: float | None) -> None:
+    def run(
+        self, x: LanePlace, y: LanePlace, hook: Hook | None, factor: float | None, real: bool
+    ) -> None:
+        """Write the kernel: also what leads from real numbers or to them, pairs of which are elements."""
+        t, half = self.t, self.span + 1
+        joins, parts = real and t.inverse, real and not t.inverse
         given, made = self.made(
-            x, y, (self.done, self.span, self.left), (self.span, self.done, self.left)
-        )
+            x, y, (half,) if joins else (self.done, self.span, self.left),
+            (half,) if parts else (self.span, self.done, self.left),
+        )  # fmt: skip
         held: list[Pair] = []
         before: tuple[dict[str, int], Sequence[str]] = ({}, ())
         found, ahead = 1, self.span  # k that earlier groups have found, j that are left
@@ -88,26 +94,77 @@ class LineWriter(TransformWriter):
             radix = prod(p.radix for p in group)
             ahead //= radix
             sizes = {"line": self.lines, "k": found, "j": ahead, "column": self.columns}
-            last = i == len(self.groups) - 1
-            order = self.order(last)
+            order = self.order(i == len(self.groups) - 1)
             if i:
                 held = self.exchanged(held, before, sizes, order, radix)
             places = self.placed(sizes, order)
-            if not i:
-                self.shapes[0] = x.shape(self.t, (self.done, radix, ahead, self.left))
+            if not i and joins:
+                held = [self.joined_at(x, given, places, j * ahead) for j in range(radix)]
+            elif not i:
+                self.shapes[0] = x.shape(t, (self.done, radix, ahead, self.left))
                 self.lanes = [places[n] for n in ("outer", "q", "j", "p", "inner")]
                 held = [self.get(x, given, (0, 1, (j,), 2, 3, 4)) for j in range(radix)]
-            self.lanes = [None, None, self.joined(places["j"], self.left, places["p"])]
+            self.lanes = [None, None, self.both(places["j"], self.left, places["p"])]
             if hook is not None and not i:
                 held = [hook(self, v, j * ahead * self.left) for j, v in enumerate(held)]
             held = self.transformed(group, held)
             before = sizes, order
             found *= radix
+        if parts:
+            self.taken_apart(y, made, held, before, factor)
+            return
         found //= radix
-        self.shapes[1] = y.shape(self.t, (radix, found, self.done, self.left))
+        self.shapes[1] = y.shape(t, (radix, found, self.done, self.left))
         self.lanes = [places[n] for n in ("outer", "k", "q", "p", "inner")]
         for k, v in enumerate(held):
             self.put(y, made, (0, (k,), 1, 2, 3, 4), v, factor)
+
+    # Transforms of real numbers
+
+    def joined_at(
+        self, x: LanePlace, given: Memory, places: dict[str, Tile | None], first: int
+    ) -> Pair:
+        """The elements from a first one on of twice the complex transform that a real one comes from."""
+        here, first_place = places["j"], self.whole(first)
+        index = first_place if here is None else self.b.apply("add", here, first_place)
+        self.lanes = [places["outer"], index, None]
+        return self.joined(x, given, self.span).swapped
+
+    def taken_apart(
+        self,
+        y: LanePlace,
+        made: Memory,
+        held: Sequence[Pair],
+        before: tuple[dict[str, int], Sequence[str]],
+        factor: float | None,
+    ) -> None:
+        """Write the transform of real numbers: each element from two of a line, which other threads hold."""
+        m, b = self.span, self.b
+        sizes, order = {"line": self.lines, "k": m, "j": 1, "column": 1}, ("line", "k", "column")
+        (whole,) = self.exchanged(held, before, sizes | {"k": m // len(held)}, order, 1)
+        places = self.placed(sizes, order)
+        self.lanes = [places["outer"], places["k"], None]
+        near, far = self.mirrored(m)
+        line = self.whole(0)
+        if self.lines > 1:
+            number = b.index(0, (self.width,), 0)
+            line = b.apply("sub", number, self.index)
+        other = self.around(far, m)
+        u, v = (self.taken(whole, b.apply("add", line, place)) for place in (near, other))
+        self.put(y, made, (0, 1, 2), self.apart(u, v, near, far), factor)
+        # Element m of a line, by the thread that has its first one.
+        begins = self.below(self.index, 1)
+        self.inside = begins if self.inside is None else b.apply("logical_and", begins, self.inside)
+        self.starts, self.rest = {}, True
+        last = Pair(u.re - u.im, self.zero())
+        self.lanes = [places["outer"], None, None]
+        self.put(y, made, (0, (m,), 2), last, factor)
+
+    def taken(self, v: Pair, place: Tile) -> Pair:
+        """Elements that other threads hold."""
+        if self.t.dtype.bits == 32:
+            return self.unpacked(self.b.take(self.packed(v), place))
+        return Pair(*(self.real(self.b, self.b.take(part.tile, place)) for part in v))
 
     def order(self, last: bool) -> tuple[str, ...]:
         """The lanes of a group, from those that lie farthest."""
@@ -160,7 +217,7 @@ class LineWriter(TransformWriter):
         size = self.whole(below)
         return self.b.apply("floor_div", place, size), self.b.apply("mod", place, size)
 
-    def joined(self, high: Tile | None, size: int, low: Tile | None) -> Tile | None:
+    def both(self, high: Tile | None, size: int, low: Tile | None) -> Tile | None:
         """Places of two axes as one of both."""
         if high is None or low is None:
             return low if high is None else self.scaled(high, size)
@@ -182,6 +239,8 @@ class LineWriter(TransformWriter):
         """The elements that the lanes of the next group hold: some of j's axis, of what was found for a k."""
         old, given = before
         named = [("found", len(held))]
+        if "j" not in given:
+            named += [("held", radix), ("j", 1)]
         for name in given:
             named += [("held", radix), ("j", sizes["j"])] if name == "j" else [(name, old[name])]
         names = [name for name, _ in named]
