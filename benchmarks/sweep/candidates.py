@@ -14,7 +14,8 @@ from typing import Any
 from sweep.case import Case
 
 GPU, BLOCKS = "tessera.ir.tile.gpu.", "tessera.ir.schedule.gpu_blocks"
-ROWS = ((BLOCKS, "PIECE"), ("rows", "PIECE"), ("rows", "PIECE_WARPS"))
+ROWS = (("rows", "PIECE_WARPS"),)
+FOLDED = ((BLOCKS, "EACH_FOLDED"),)
 EACH = ((BLOCKS, "ELEMENTS"), (BLOCKS, "EACH"))
 CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...], ...]], ...] = (
     ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")),
@@ -38,11 +39,19 @@ CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...],
     ("unary: gelu 16777216 f32", ((BLOCKS, "EACH_LONG"),), ((4,), (16,))),
     ("random: normal 16777216", ((BLOCKS, "EACH_LONG"),), ((4,), (16,))),
     ("random: uniform 16777216", ((BLOCKS, "EACH_LONG"),), ((4,), (16,))),
-    ("rows: softmax 4096x50304 bf16", ROWS,
-    ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16), (2048, 2048, 8))),
-    ("rows: softmax 4096x50304 f32", ROWS, ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
-    ("loss: cross entropy gradient 4096x50304 bf16", ROWS,
-    ((4096, 4096, 8), (8192, 8192, 16), (4096, 4096, 16))),
+    ("rows: softmax 4096x50304 bf16", ROWS, ((2,), (8,))),
+    ("rows: softmax 4096x50304 f32", ROWS, ((2,), (8,))),
+    ("rows: layernorm 4096x50304 f32", ROWS, ((2,), (8,))),
+    ("loss: cross entropy gradient 4096x50304 bf16", ROWS, ((2,), (8,))),
+    ("norms: group norm 16x96x127x129 bf16", ROWS, ((8,), (16,))),
+    ("fold: sum axis 0 67108864 f32", ROWS, ((2,), (8,))),
+    ("fold: var of everything 67108864 f32", ROWS, ((2,), (8,))),
+    ("rows: softmax 1021x12289 bf16", FOLDED, ((16,), (64,))),
+    ("rows: softmax 1021x12289 f32", FOLDED, ((16,), (64,))),
+    ("rows: layernorm 1021x12289 bf16", FOLDED, ((16,), (64,))),
+    ("fold: std rows 4096x4097 f32", FOLDED, ((16,), (64,))),
+    ("fold: prod rows 4096x4097 f32", FOLDED, ((16,), (64,))),
+    ("fold: sum axis 1 8192x8192 f32", FOLDED, ((16,), (64,))),
 )  # fmt: skip
 
 

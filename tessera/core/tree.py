@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.errors import TreeError
+from tessera.core.modules import answer
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
 Unflatten = Callable[[Any, Sequence[Any]], Any]
@@ -380,3 +381,6 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
             raise TreeError(f"tree.map: tree {i + 1} is {t}, expected {s} as in tree 0")
         columns.append(ys)
     return _unflatten(s, iter([f(*row) for row in zip(*columns, strict=True)]))
+
+
+answer(__name__, "tree")

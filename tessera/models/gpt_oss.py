@@ -43,7 +43,7 @@ class GptOssShape(decoder.DecoderShape):
 
 def shape(c: Config) -> GptOssShape:
     """The model that a config describes."""
-    s = llama.shape(Config({"head_dim": 64, **c.values}, c.path))
+    s = llama.shape(Config({"head_dim": 64, "rms_norm_eps": 1e-5, **c.values}, c.path))
     kinds = c.layer_types(s.layers) or [
         "full_attention" if i % 2 else "sliding_attention" for i in range(s.layers)
     ]

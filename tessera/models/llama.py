@@ -27,10 +27,11 @@ def shape(c: Config) -> DecoderShape:
     dim = c.size("head_dim", width // heads)
     if dim % 2:
         raise ModelError(f"{c.path}: head_dim is {dim}, expected an even number")
+    eps = 1e-5 if c.values.get("model_type") == "phi3" else 1e-6
     return DecoderShape(
         width=width, layers=layers, heads=heads, kv_heads=kv, head_dim=dim,
         hidden=c.size("intermediate_size"), vocabulary=c.size("vocab_size"),
-        context=min(c.size("max_position_embeddings", 2048), LONGEST), eps=c.positive("rms_norm_eps", 1e-6),
+        context=min(c.size("max_position_embeddings", 2048), LONGEST), eps=c.positive("rms_norm_eps", eps),
         activation=c.choice("hidden_act", ACTIVATIONS, "silu"), tied=c.flag("tie_word_embeddings"),
         windows=_windows(c, layers), ropes=_ropes(c, layers), rope_parameters={"": c.rope()},
     )  # fmt: skip

@@ -166,8 +166,8 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _size(n: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if n < 1000 or unit == "GB":
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if n < 999.5 or unit == "TB":  # what three digits round to 1000 is 1 of the next unit
             break
         n /= 1000
-    return f"{n:.3g} {unit}"
+    return f"{n:.3g} {unit}" if n < 999.5 else f"{n:.0f} {unit}"

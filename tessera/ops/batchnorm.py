@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.constraints import require
-from tessera.core.dims import Size
+from tessera.core.dims import Size, product
 from tessera.core.errors import OperandError, ShapeError
 from tessera.core.promotion import promote_all
 from tessera.ir.graph.ir import Node, Value
@@ -140,17 +140,16 @@ def batchnorm_train(
     return tuple(cast_to(r, v.dtype) for r in (y, m, s))  # type: ignore[return-value]
 
 
-def _split_channels(x: Any, groups: Any) -> tuple[Any, ...]:
-    return (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
-
-
 def _groupnorm(x: Value, *params: Value, groups: Any, eps: float) -> Value:
+    """A group is one row, and its channels are pieces of it."""
     w, *ps = wide(x, *params)
-    inner = reshape(w, _split_channels(w, groups))
-    y = reshape(layernorm(inner, axis=tuple(range(2, inner.ndim)), eps=eps), w.shape)
-    if ps:
-        y = mul(y, _channels(ps[0], y, 1))
-    return cast_to(add(y, _channels(ps[1], y, 1)) if len(ps) > 1 else y, x.dtype)
+    each, places = w.shape[1] // groups, product(w.shape[2:])
+    rows = reshape(w, (w.shape[0], groups, each * places))
+    y = reshape(layernorm(rows, axis=2, eps=eps), (w.shape[0], groups, each, places))
+    gain, bias = (*(reshape(p, (groups, each, 1)) for p in ps), None, None)[:2]
+    y = y if gain is None else mul(y, broadcast(gain, y.shape))
+    y = y if bias is None else add(y, broadcast(bias, y.shape))
+    return reshape(cast_to(y, x.dtype), x.shape)
 
 
 def _groupnorm_reference(x: Any, *params: Any, groups: int, eps: float) -> Any:

@@ -185,8 +185,8 @@ def _schedules(p: Program, count: int) -> Iterator[Program]:
     """So many schedules of a program, from all over the spaces of its kernels."""
     spaces = {s.name: list(nests(s)) for s in p.steps if isinstance(s, Kernel)}
     most = max(map(len, spaces.values()), default=1)
-    seen = {p.hash}
-    for i in range(1, min(count, most - 1) + 1):
+    seen, count = {p.hash}, min(count, most - 1)
+    for i in range(1, count + 1):
         steps = tuple(
             replace(s, nest=spaces[s.name][i * len(spaces[s.name]) // (count + 1)])
             if isinstance(s, Kernel)

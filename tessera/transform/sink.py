@@ -206,6 +206,48 @@ def _fold_before_reshape(n: Node, m: Maker) -> Found:
     return None if made is None else m.apply("reshape", made[0], shape=n.results[0].shape)
 
 
+_WIDE = 1024  # elements of a last axis that blocks of threads fold well by themselves
+
+
+def _merge_folded(n: Node, m: Maker) -> Found:
+    """Only over the last axes, and where what is folded follows from tensors as they lie."""
+    if n.op.combine is None or n.op.body != arg(0) or len(n.operands) != 1:
+        return None
+    v, axes = n.operands[0], sorted(n.params.get("axes", ()))
+    first = v.ndim
+    while first - 1 in axes:
+        first -= 1
+    last = v.shape[-1] if v.ndim else 1
+    if v.ndim - first < 2 or 0 in v.shape or not isinstance(last, int) or last >= _WIDE:
+        return None
+    parts = [*([i] for i in range(first)), list(range(first, v.ndim))]
+    small = tuple(product(tuple(v.shape[i] for i in own)) for own in parts)
+    flat = _flattened(v, parts, small, m)
+    if flat is None:
+        return None
+    kept = tuple(a for a in axes if a <= first)
+    return m.make(n.op, (flat,), **{**n.params, "axes": kept})
+
+
+def _flattened(v: Value, parts: Sequence[Sequence[int]], small: Shape, m: Maker) -> Value | None:
+    """v with its axes merged, computed from tensors with merged axes."""
+    made = v.node
+    if m.splat(v) is not None:
+        found = m.full(v.type.with_shape(small), _number(v))
+        return None if found is None else found[0]
+    if made is not None and made.op is not broadcast_to.op:
+        if _is_elementwise(made):
+            inner = [_flattened(o, parts, small, m) for o in made.operands]
+            operands = tuple(o for o in inner if o is not None)
+            found = (
+                m.make(made.op, operands, **made.params) if len(operands) == len(inner) else None
+            )
+            return None if found is None else found[0]
+        if made.op.combine is not None or made.op.view is not None or made.op.pick is not None:
+            return None
+    return _merged(v, parts, small, m)
+
+
 def _cast_after_reshape(n: Node, m: Maker) -> Found:
     """Of casts to more bits, where the reshape stays before elementwise ops: products read what is narrow."""
     v = n.operands[0]
@@ -293,5 +335,8 @@ CASTS: tuple[Rule[Node, Value], ...] = (
     Rule("cast_after_reshape", "reshape(f32(x)) -> f32(reshape(x))", ("reshape",), _cast_after_reshape),
     Rule("cast_before_reshape", "bf16(reshape(x)) -> reshape(bf16(x))", ("cast",), _cast_before_reshape),
 )  # fmt: skip
+FOLDS: tuple[Rule[Node, Value], ...] = (
+    Rule("merge_folded", "sum(x, (1, 2)) -> sum(reshape(x), 1)", (), _merge_folded),
+)
 ON_ANY: RuleTable[Node, Value] = RuleTable((*TABLE.rules, *CASTS))
-ON_GPU: RuleTable[Node, Value] = RuleTable((*ON_ANY.rules, *DRAWS, *COUNTS))
+ON_GPU: RuleTable[Node, Value] = RuleTable((*ON_ANY.rules, *FOLDS, *DRAWS, *COUNTS))

@@ -113,6 +113,17 @@ def test_lsmr_is_the_pseudoinverse(shape: tuple[int, int]) -> None:
     close(op.lsmr(ts.tensor(a), ts.tensor(b), damp=0.5)[0], damped)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)], ids=str)
+def test_lsmr_makes_no_nan_of_a_side_of_zeros_among_others(shape: tuple[int, int]) -> None:
+    """A batch goes on where one of it has ended: its quotients are of zeros then."""
+    a = ts.tensor(RNG.normal(size=shape))
+    sides = RNG.normal(size=(3, shape[0])) * np.array([[1.0], [0.0], [2.0]])
+    with ts.debug_nans():
+        x = np.asarray(ts.vmap(lambda b: op.lsmr(a, b)[0])(ts.tensor(sides)))
+    close(x, sides @ np.linalg.pinv(np.asarray(a)).T)
+    assert not x[1].any()
+
+
 # Derivatives --------------------------------------------------------------------------------------
 
 
@@ -508,3 +519,55 @@ def test_a_large_kronecker_sum_goes_by_the_spectra_of_its_parts() -> None:
     close(whole @ whole.solve(b), b, 1e-11)
     w = np.linalg.eigvalsh(np.asarray(line.todense()))
     close(op.logdet(whole), np.log(w[:, None] + w).sum(), 1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-15, 1.0, 1e15, 1e25], ids=str)
+@pytest.mark.parametrize("name", ["cg", "minres", "gmres", "bicgstab", "lsmr", "chebyshev"])
+def test_the_size_of_a_right_side_is_no_matter(name: str, scale: float) -> None:
+    """Squares of small elements vanish in f32: zeros were given for the solution, as one that converged."""
+    a, b = SPD.astype(np.float32), RIGHT.astype(np.float32)
+    ends = np.linalg.eigvalsh(SPD)[[0, -1]]
+    more = {"bounds": (float(ends[0]) * 0.9, float(ends[1]) * 1.1)} if name == "chebyshev" else {}
+
+    def solved(a: Any, b: Any, **given: Any) -> Any:
+        return getattr(op, name)(a, b, **more, **given)
+
+    f32 = np.float32
+    small = (b * scale).astype(f32)
+    for run in (solved, ts.jit(lambda a, b: solved(a, b))):
+        x, info = run(ts.tensor(a), ts.tensor(small))
+        assert bool(info.converged)
+        want = np.linalg.solve(SPD, RIGHT)
+        np.testing.assert_allclose(np.asarray(x, float) / scale, want, rtol=2e-3, atol=1e-4)
+        assert float(info.residual) <= 2e-5 * np.linalg.norm(SPD) * np.linalg.norm(RIGHT) * scale
+    rows = np.stack([small, b, small * 0]).T
+    x = np.asarray(solved(ts.tensor(a), ts.tensor(rows))[0], float)
+    np.testing.assert_allclose(
+        x / [scale, 1, 1], np.stack([want, want, 0 * want]).T, rtol=2e-3, atol=1e-4
+    )
+    g = ts.grad(lambda b: op.sum(solved(ts.tensor(a), b)[0]) * f32(scale))(ts.tensor(b))
+    np.testing.assert_allclose(
+        np.asarray(g, float) / scale, np.linalg.solve(SPD, np.ones(N)), rtol=2e-3, atol=1e-4
+    )
+    far = solved(
+        ts.tensor(a),
+        ts.tensor(small),
+        atol=float(10 * scale * np.linalg.norm(RIGHT) * np.linalg.norm(SPD)),
+    )
+    assert not np.asarray(far[0]).any()  # nothing is left to do
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e20, 1e30], ids=str)
+def test_least_squares_have_any_scale(scale: float) -> None:
+    a, b = RNG.normal(size=(6, 4)), RNG.normal(size=6)
+    want = np.linalg.lstsq(a, b, rcond=None)[0]
+    x = op.lsmr(ts.tensor((a * scale).astype(np.float32)), ts.tensor(b.astype(np.float32)))[0]
+    np.testing.assert_allclose(np.asarray(x, float) * scale, want, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25], ids=str)
+@pytest.mark.parametrize("name", ["lanczos", "arnoldi"])
+def test_krylov_spaces_are_whole_at_any_scale(name: str, scale: float) -> None:
+    for a, b in ((SPD * scale, RIGHT), (SPD, RIGHT * scale)):
+        q = np.asarray(getattr(op, name)(a.astype(np.float32), b.astype(np.float32), 6)[0], float)
+        np.testing.assert_allclose(q.T @ q, np.eye(6), atol=1e-4)

@@ -118,8 +118,15 @@ def test_kernels_with_shared_memory_are_proved(name: str) -> None:
 def test_every_mutant_that_leaves_its_memory_is_found() -> None:
     faulty = harmless = 0
     for make in GLOBAL:
+        accesses = check_bounds(make()).proved
         for name, mutant in bound_mutants(make()):
             v, fine = check_bounds(mutant), truth(mutant)
+            # Each access is proved, refuted or open: one of them.
+            assert v.proved + len(v.unproved) + len(v.findings) == accesses, (
+                make.__name__,
+                name,
+                v,
+            )
             if fine:
                 harmless += 1
                 assert v.ok, (make.__name__, name, v)
@@ -136,7 +143,9 @@ def test_a_finding_has_its_place_a_witness_and_advice() -> None:
     x, y = b.parameter("x", tensor(N)), b.parameter("y", tensor(N), writable=True)
     at = b.program((N + 3) // 4) * 4
     b.store(y, b.load(x, (at,), (4,)), (at,), (4,), masked=(0,))
-    (found,) = check_bounds(b.finish()).findings
+    v = check_bounds(b.finish())
+    assert (v.proved, v.unproved) == (1, ())
+    (found,) = v.findings
     assert found.location == Location("user.py", 7)
     assert (found.level, found.operation, found.confirmed) == ("error", "load x", True)
     assert found.message == "load reaches element 1 of axis 0 of global x: f32[N], which has 1"

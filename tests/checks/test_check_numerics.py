@@ -13,6 +13,7 @@ from hypothesis import given
 import tessera as ts
 from tessera import op
 from tessera.checks.abstract import limits
+from tessera.checks.faults import edges
 from tessera.checks.intervals import Hull, bounds_of, compare
 from tessera.checks.numerics import ErrorBound, analyse, check_numerics
 from tessera.core.dtype import DType, bf16, f16, f32, f64, i8, i32
@@ -431,3 +432,37 @@ def test_the_bounds_of_a_product_are_those_of_its_sums(dtype: DType) -> None:
     found = analyse(b.finish(), {}, {"x": ErrorBound(-2, 3), "w": ErrorBound(-4, 1)}).outs["y"]
     assert found.lo == pytest.approx(1 - 5 * 12, rel=1e-5)
     assert found.hi == pytest.approx(1 + 5 * 8, rel=1e-5)
+
+
+PLACES: dict[str, Callable[[int, int], float]] = {
+    "all at the upper bound": lambda k, n: 1,
+    "all at the lower bound": lambda k, n: 0,
+    "alternating bounds": lambda k, n: (k % n + 1) % 2,
+    "one at the upper bound, the rest at the lower": lambda k, n: k == 0,
+    "the second half at the upper bound": lambda k, n: k % n >= n // 2,
+    "all in the middle": lambda k, n: 0.5,
+}
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (6,), (3, 4), (2, 2, 6), (3, 1)], ids=str)
+def test_witnesses_are_sought_at_every_edge(shape: tuple[int, ...]) -> None:
+    """Each pattern is what its name says, and all are within the bounds."""
+    n = shape[-1] if shape else 1
+    patterns = dict(
+        edges([(shape, f32, -2.0, 6.0), (shape, f64, 0.5, 1e300), (shape, i8, -500, 3)])
+    )
+    assert len(patterns) == 10
+    assert patterns.keys() >= PLACES.keys()
+    for name, (x, wide, whole) in patterns.items():
+        assert x.shape == wide.shape == whole.shape == shape, name
+        assert (x.dtype, wide.dtype, whole.dtype) == (np.float32, np.float64, np.int8)
+        assert ((x >= -2) & (x <= 6) & (wide >= 0.5) & (wide <= 1e300) & (whole <= 3)).all(), name
+        if name in PLACES:
+            want = [-2.0 + 8 * PLACES[name](k, n) for k in range(x.size)]
+            np.testing.assert_array_equal(x.reshape(-1), np.array(want, np.float32), name)
+    rows = patterns["rows of one number each"][0]
+    assert np.ptp(rows.reshape(-1, n), axis=1).max() == 0
+    assert rows.size == n or len(np.unique(rows)) > 1
+    assert not patterns["all zero or the number next to it"][0].any()
+    assert (patterns["all zero or the number next to it"][1] == 0.5).all()
+    assert np.abs(patterns["tiny numbers"][0]).max() <= 1e-30

@@ -384,7 +384,7 @@ def test_tiles_mean_what_the_schedule_means(name: str) -> None:
 
 
 def test_no_block_changes_a_bit() -> None:
-    """A fold is a tree over neighbours: any number of rows, columns and steps at once gives its bits."""
+    """A fold is a tree: any number of rows, columns and steps at once gives its bits."""
     p = schedule(lambda x: op.softmax(x) * op.sum(x, 1, keepdims=True), (21, 300))
     x = normal(21, 300)
     blocks = [RowsBlock(r, c) for r in (1, 2, 8, 32) for c in (16, 64, 512)]
@@ -394,6 +394,29 @@ def test_no_block_changes_a_bit() -> None:
     y = normal(200, 40)
     chains = [RowsBlock(1, c, k) for c in (8, 32, 64) for k in (4, 16, 256)]
     assert len({run_tiles(q, [y], _rows_with(b))[0].tobytes() for b in chains}) == 1
+
+
+@pytest.mark.parametrize("columns", [16385, 40003])
+def test_long_rows_have_the_bits_of_a_row_alone(columns: int) -> None:
+    """Whether blocks share a row or not follows from the number of rows, which changes no bit."""
+    p = schedule(lambda x: op.softmax(x) * op.sum(x, 1, keepdims=True), (2, columns))
+    x = normal(2, columns)
+    shared, alone = (
+        run_tiles(p, [x], *made)[0] for made in ((), (_rows_with(RowsBlock(1, 4096)),))
+    )
+    assert shared.tobytes() == alone.tobytes()
+
+
+def test_a_row_is_halved_to_the_width_of_a_warp_and_then_joined_by_neighbours() -> None:
+    """The order of a fold, written with NumPy; it is part of what a GPU promises."""
+    x = normal(3, 3000)
+    y = np.concatenate([x, np.full((3, 1096), -0.0, np.float32)], 1)
+    while y.shape[1] > 128:
+        y = y[:, : y.shape[1] // 2] + y[:, y.shape[1] // 2 :]
+    while y.shape[1] > 1:
+        y = y[:, ::2] + y[:, 1::2]
+    (got,) = run_tiles(schedule(lambda x: op.sum(x, 1), (3, 3000)), [x])
+    assert got.tobytes() == y[:, 0].tobytes()
 
 
 def _rows_with(block: RowsBlock) -> Any:

@@ -131,6 +131,44 @@ def test_every_op_that_is_written_is_read_as_it_was() -> None:
     assert len(ops) > 120
 
 
+WINDOWS: dict[str, dict[str, Any]] = {
+    "plain": {}, "stride": {"stride": 2}, "strides": {"stride": (2, 3)}, "dilation": {"dilation": 2},
+    "padding": {"padding": ((1, 0), (0, 1))}, "groups": {"groups": 2},
+    "all": {"stride": (3, 2), "dilation": (1, 2), "padding": ((1, 2), (0, 1)), "groups": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_convolutions_and_their_derivatives_are_one_node_each(name: str, more: int) -> None:
+    """With elements beyond the last window too, which are padding of the output of the derivative."""
+    p, rng = WINDOWS[name], np.random.default_rng(4)
+    stride, gap = (op_pair(p.get(k, 1)) for k in ("stride", "dilation"))
+    padding = p.get("padding", ((0, 0), (0, 0)))
+    beyond = [more if more < s else 0 for s in stride]
+    size = [
+        (n - 1) * s + (k - 1) * d + 1 - sum(pad) + e
+        for n, s, k, d, pad, e in zip((4, 3), stride, (3, 2), gap, padding, beyond, strict=True)
+    ]
+    x = rng.normal(size=(2, 4, *size)).astype(np.float32)
+    w = rng.normal(size=(6, 4 // p.get("groups", 1), 3, 2)).astype(np.float32)
+    ct = rng.normal(size=(2, 6, 4, 3)).astype(np.float32)
+    forward = lambda x, w: op.conv(x, w, **p)  # noqa: E731
+    back = lambda ct, w: op.conv_input(ct, w, tuple(size), **p)  # noqa: E731
+    for f, given, node in ((forward, (x, w), "Conv"), (back, (ct, w), "ConvTranspose")):
+        m = ts.onnx.load(model_bytes(f, *given))
+        assert [n.op for n in m.model.graph.nodes if n.op != "Identity"] == [node]
+        names = [i.name for i in m.model.graph.inputs]
+        with override(target="numpy"):
+            (got,) = m.run(dict(zip(names, given, strict=True))).values()
+            want = np.asarray(f(*given))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def op_pair(n: Any) -> tuple[int, ...]:
+    return n if isinstance(n, tuple) else (n, n)
+
+
 def test_a_spectral_filter_comes_back(tmp_path: Path) -> None:
     path, w = tmp_path / "f.onnx", ts.tensor(np.array([1, 2j, 0.5, 0, 1 - 1j], np.complex64))
 

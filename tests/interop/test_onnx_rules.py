@@ -200,13 +200,25 @@ def test_padding_is_that_of_numpy_in_every_version(opset: int, dtype: Any) -> No
             fill = {"constant_values": value or 0} if mode == "constant" else {}
             np.testing.assert_array_equal(got, np.pad(x, [(1, 2), (0, 3)], mode, **fill))
             assert got.dtype == dtype
-    if opset < 11:
-        (cut,) = outputs(
-            "Pad", x, opset=opset, **{"paddings" if opset == 1 else "pads": [0, -1, 1, 2]}
-        )
-    else:
-        (cut,) = outputs("Pad", x, np.array([0, -1, 1, 2]), opset=opset)
-    np.testing.assert_array_equal(cut, np.pad(x[:, 1:], [(0, 1), (0, 2)]))
+    for low, high in [
+        ((0, -1), (1, 2)),
+        ((0, 0), (-1, -2)),
+        ((-2, 1), (0, -1)),
+        ((2, -1), (-1, -1)),
+    ]:
+        if opset < 11:
+            name = "paddings" if opset == 1 else "pads"
+            (cut,) = outputs("Pad", x, opset=opset, **{name: [*low, *high]})
+        else:
+            (cut,) = outputs("Pad", x, np.array([*low, *high]), opset=opset)
+        kept = x[
+            tuple(
+                slice(max(-i, 0), n - max(-j, 0))
+                for n, i, j in zip(x.shape, low, high, strict=True)
+            )
+        ]
+        around = [(max(i, 0), max(j, 0)) for i, j in zip(low, high, strict=True)]
+        np.testing.assert_array_equal(cut, np.pad(kept, around))
     if opset >= 18:  # widths of some axes
         at = [np.array([2, 1]), np.array(5, dtype), np.array([-1])]
         (some,) = outputs("Pad", x, *at, opset=opset)

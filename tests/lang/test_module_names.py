@@ -66,3 +66,13 @@ def test_every_public_module_is_in_the_list():
         importlib.import_module(f"tessera.{found.name}")
     of_ts = {n for n in dir(ts) if isinstance(getattr(ts, n), ModuleType)}
     assert of_ts == {n for n in PUBLIC if "." not in n} | {"ir", "op", "tile"}
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if not n.startswith("array_api")])
+def test_a_public_module_answers_wrong_uses_under_its_public_name(name):
+    m = module(name)
+    with pytest.raises(AttributeError) as e:
+        _ = m.nothing_of_this_name
+    assert str(e.value).startswith(f"{name} has no 'nothing_of_this_name'")
+    with pytest.raises(ts.TesseraError, match=f"^{name}: ts.{name} is a module; write ts.") as e:
+        m()

@@ -11,6 +11,8 @@ from tessera import dist
 from tessera.core import tree
 from tessera.core.errors import ModelError
 from tessera.core.types import TensorType
+from tessera.models import encoder, gemma, gpt_oss, llama
+from tessera.models.config import Config
 from tessera.plan.model import GPT_OSS_120B
 
 YARN = {
@@ -35,6 +37,36 @@ def test_gpt_oss_has_the_size_that_was_published(large: Any) -> None:
         codes < large.nbytes < 1.2 * codes
     )  # a byte for each weight of an expert, and little beside
     assert str(large).splitlines()[1] == "  weights  116.8 billion, 124.3 GiB"
+
+
+PLAIN = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 4, "vocab_size": 100,
+         "intermediate_size": 96}  # fmt: skip
+# What the classes of configs in transformers give where a config says nothing.
+MISSING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "llama": (llama.shape, {"head_dim": 128, "kv_heads": 4, "context": 2048, "eps": 1e-6, "tied": False}),
+    "qwen2": (llama.shape, {"head_dim": 128, "eps": 1e-6, "windows": (None,) * 12}),
+    "phi3": (llama.shape, {"head_dim": 128, "eps": 1e-5, "windows": (None,) * 12}),
+    "gemma": (gemma.shape, {"head_dim": 256, "eps": 1e-6, "tied": True, "windows": (None,) * 12,
+                            "activation": "gelu_pytorch_tanh"}),
+    "gemma2": (gemma.shape, {"head_dim": 256, "windows": (4096, None) * 6, "scale": 256**-0.5}),
+    "gemma3_text": (gemma.shape, {"windows": ((4096,) * 5 + (None,)) * 2, "scale": 256**-0.5}),
+    "gpt_oss": (gpt_oss.shape, {"head_dim": 64, "windows": (128, None) * 6, "experts": 128, "chosen": 4,
+                                "limit": 7.0, "alpha": 1.702, "eps": 1e-5, "tied": False}),
+    "bert": (encoder.bert_shape, {"context": 512, "types": 2, "eps": 1e-12, "activation": "gelu"}),
+    "vit": (encoder.vit_shape, {"image": 224, "patch": 16, "channels": 3, "eps": 1e-12}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_what_a_config_leaves_out_is_what_its_class_has(kind: str) -> None:
+    shape, want = MISSING[kind]
+    s = shape(Config(PLAIN | {"model_type": kind}))
+    assert {n: getattr(s, n) for n in want} == want
+    if kind.startswith("gemma3"):
+        assert {n: r["rope_theta"] for n, r in s.rope_parameters.items()} == {
+            "": 1e6,
+            gemma.LOCAL: 1e4,
+        }
 
 
 def test_a_step_has_types_through_every_op(large: Any) -> None:

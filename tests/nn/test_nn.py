@@ -12,6 +12,7 @@ import pytest
 import tessera as ts
 from tessera import f64, nn, op
 from tessera.core.errors import AxisError, OperandError, TreeError
+from tessera.nn.summary import _size
 from tests.support.runners.tolerance import assert_close, assert_same_bits
 
 RUNS_ON = "numpy"
@@ -442,3 +443,28 @@ def test_a_pool_without_settings_has_windows_side_by_side(name, rank):
         parts = np.stack([blocks.take(range(k, blocks.shape[at], 2), at) for k in (0, 1)])
         blocks = parts.max(0) if name == "MaxPool" else parts.mean(0)
     np.testing.assert_allclose(y, blocks, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(1, "4 B"), (249, "996 B"), (250, "1 KB"), (251, "1 KB"), (308, "1.23 KB"), (25_000, "100 KB"),
+     (249_874, "999 KB"), (249_875, "1 MB"), (249_999, "1 MB"), (250_000, "1 MB"), (308_642, "1.23 MB")],
+)  # fmt: skip
+def test_a_summary_states_bytes_with_three_digits(count: int, text: str) -> None:
+    class Held(nn.Module):
+        w: ts.Tensor
+
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    shown = str(nn.summary(Held(ts.zeros((count,))), ts.zeros((2,))))
+    assert f"{count:,} parameters, {text}, " in shown
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(999_499_999, "999 MB"), (999_500_000, "1 GB"), (1e9, "1 GB"), (999.4e9, "999 GB"), (1e12, "1 TB"),
+     (1.234e12, "1.23 TB"), (1234e12, "1234 TB")],
+)  # fmt: skip
+def test_sizes_of_large_models_are_no_powers_of_ten(size: float, text: str) -> None:
+    assert _size(size) == text

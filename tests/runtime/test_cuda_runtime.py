@@ -231,6 +231,14 @@ def test_a_kernel_knows_what_it_needs(fake: FakeCuda) -> None:
     )
 
 
+@pytest.mark.parametrize("shared", [0, 1024, 49_088, 49_089, 65_536, 98_240, 98_305, 232_384])
+def test_more_shared_memory_than_a_launch_has_is_asked_for(fake: FakeCuda, shared: int) -> None:
+    """48 KB, static and dynamic, are there without asking; the fake refuses a launch like the driver."""
+    f = scale(fake).module.function("scale", shared)
+    assert fake.attributes == ({(f.handle, 8): shared} if shared + 64 > 48 * 1024 else {})
+    assert f.static_shared == 64
+
+
 def test_code_that_is_none_is_an_error_with_the_log_of_the_driver(fake: FakeCuda) -> None:
     with pytest.raises(DeviceError) as e:
         DriverModule(b"bad ptx", gpu())

@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, block, f32, kernel, op, tile
 from tessera.core.errors import OperandError
+from tessera.ir.schedule.ir import Kernel
 from tessera.testing import (
     CheckFailed,
     adjoint_check,
@@ -22,6 +23,7 @@ from tessera.testing import (
     random_programs,
     tolerance,
 )
+from tessera.testing.invariants import _schedules, nests
 
 RNG = np.random.default_rng(0)
 
@@ -303,3 +305,25 @@ def test_a_damaged_golden_file_is_told(tmp_path: Any) -> None:
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(ts.TesseraError, match="is not JSON that golden wrote"):
         golden(tmp_path / "x.json", "a", ts.tensor(1.0))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10**6])
+def test_schedules_are_from_all_over_the_space_and_all_of_it_where_more_are_asked_for(
+    count: int,
+) -> None:
+    program = ts.jit(op.softmax).lower(draw(6, 40)).schedule
+    (k,) = (s for s in program.steps if isinstance(s, Kernel))
+    space = list(nests(k))
+    assert len(space) > 5
+    found = [
+        space.index(s.nest)
+        for p in _schedules(program, count)
+        for s in p.steps
+        if isinstance(s, Kernel)
+    ]
+    assert len(found) == len(set(found)) == min(count, len(space) - 1)
+    assert 0 not in found  # the program itself
+    if count >= len(space):
+        assert found == list(range(1, len(space)))
+    gaps = np.diff([0, *found, len(space)])
+    assert gaps.max() - gaps.min() <= 1

@@ -12,6 +12,8 @@ import tessera as ts
 from tessera import Tensor, f64, op
 from tessera.core.errors import AxisError, OperandError, ShapeError, TreeError
 from tessera.core.flags import override
+from tessera.ops.custom import ForwardRule, LinearRule, ReverseRule
+from tessera.transform.custom import batched_rule
 from tests.support.cases.op_cases import Case, cases
 from tests.support.runners.each import each
 from tests.support.runners.tolerance import assert_close
@@ -315,3 +317,34 @@ def test_errors(name: str) -> None:
         call()
     assert e.value.message == text
     assert "test_vmap.py" in str(e.value)
+
+
+@pytest.mark.parametrize("batched", [(True, True), (True, False), (False, True)], ids=str)
+def test_a_batched_rule_is_the_rule_of_each_element(batched: tuple[bool, bool]) -> None:
+    """Of x * a, in all three forms; what all elements share has the sum of their cotangents."""
+    count = 2
+    push = lambda xs, dxs: ([xs[0] * xs[1]], [dxs[0] * xs[1] + xs[0] * dxs[1]])  # noqa: E731
+    back = lambda residuals, cts: [cts[0] * residuals[1], cts[0] * residuals[0]]  # noqa: E731
+    x, a, dx, da = (RNG.normal(size=(SIZE, 4) if b else (4,)) for b in (*batched, *batched))
+    ct = RNG.normal(size=(SIZE, 4))
+    given, moved, turned = (tuple(map(ts.tensor, v)) for v in ((x, a), (dx, da), (ct,)))
+
+    def shared(v: Any, b: bool) -> Any:
+        return v if b else v.sum(0)
+
+    linear = LinearRule("product", count, push, lambda values, ct: ct * values[1])
+    for rule in (linear, ForwardRule("product", count, push)):
+        made = batched_rule(rule, batched, SIZE)
+        (y,), (dy,) = made.push(given, moved)
+        assert_close(y, x * a)
+        assert_close(dy, dx * a + x * da)
+    made = batched_rule(linear, batched, SIZE)
+    assert_close(made.transposed(given, turned[0]), shared(ct * a, batched[0]))
+    reverse = ReverseRule("product", count, lambda xs: ([xs[0] * xs[1]], list(xs)), back)
+    made = batched_rule(reverse, batched, SIZE)
+    (y,), residuals = made.forward(given)
+    assert_close(y, x * a)
+    for got, want, b in zip(
+        made.backward(residuals, turned), (ct * a, ct * x), batched, strict=True
+    ):
+        assert_close(got, shared(want, b))

@@ -11,15 +11,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import ml_dtypes
+
 from tessera.algebra.solvers.closed import Apply, Closed
 from tessera.algebra.solvers.outcome import CONVERGED, INACCURATE, SolveInfo, checked
 from tessera.ir.graph.ir import Value, current_builder
 from tessera.ops.batching import in_front
 from tessera.ops.custom import LinearRule, Values, custom
 from tessera.ops.define import cast_to, full_of
-from tessera.ops.elementwise import conj, eq, gt, logical_and, maximum, mul, real, sqrt, where
+from tessera.ops.elementwise import abs as absolute
+from tessera.ops.elementwise import (
+    conj,
+    div,
+    eq,
+    gt,
+    logical_and,
+    logical_or,
+    maximum,
+    mul,
+    real,
+    sqrt,
+    stop_gradient,
+    where,
+)
+from tessera.ops.reduction import max as largest
 from tessera.ops.reduction import sum as total
-from tessera.ops.shape import matrix_transpose
+from tessera.ops.shape import concat, matrix_transpose
 from tessera.transform.batch import batch_graph
 from tessera.transform.batch_control import like, traced
 from tessera.transform.differentiate import Tangent, zeros
@@ -58,14 +75,16 @@ class System:
         apply = self.apply.on(leaves[:count])
         m = self.precondition
         precondition = _same if m is None else m.on(leaves[count:])
-        s = self.settings
-        wanted = maximum(mul(norm(b), s.tol), s.atol)
+        s, unit = self.settings, unit_of(b if x0 is None else concat([b, x0], 0))
+        b, x0 = in_units(b, unit), None if x0 is None else in_units(x0, unit)
+        wanted = maximum(mul(norm(b), s.tol), div(s.atol, unit))
         x, steps, reason = self.iteration(apply, precondition, b, x0, wanted, s)
         size = norm(b - apply(x))
         far = logical_and(eq(reason, CONVERGED), gt(size, mul(wanted, 2)))
         reason = where(far, INACCURATE, reason)
-        info = SolveInfo(eq(reason, CONVERGED), steps, size, reason)
-        return (checked(x, s.user, info, wanted) if s.check else x), *info
+        info = SolveInfo(eq(reason, CONVERGED), steps, mul(size, unit), reason)
+        x = mul(x, widened(unit, x))
+        return (checked(x, s.user, info, mul(wanted, unit)) if s.check else x), *info
 
     def transposed(self) -> System:
         """The system with the transposes of A and M."""
@@ -87,6 +106,30 @@ def _same(x: Value) -> Value:
 def norm(x: Value) -> Value:
     """The length of a vector."""
     return sqrt(real(total(mul(conj(x), x)))) if x.dtype.kind == "c" else sqrt(total(mul(x, x)))
+
+
+def unit_of(x: Value) -> Value:
+    """1, or the largest element where the squares of elements would leave the range of the format.
+
+    Solutions are linear in the right-hand side, so that they are computed in units in which lengths exist.
+    """
+    held: Any = ml_dtypes.finfo(x.dtype.real.np)  # type: ignore[no-untyped-call]
+    if 0 in x.shape:
+        return number(1.0, x)
+    most = largest(absolute(x))
+    usual = logical_and(gt(most, float(held.tiny) ** 0.25), gt(float(held.max) ** 0.25, most))
+    return where(logical_or(usual, eq(most, 0)), 1, most)
+
+
+def in_units(x: Value, unit: Value) -> Value:
+    """A vector as a multiple of a real number."""
+    return div(x, widened(unit, x))
+
+
+def length(x: Value) -> Value:
+    """The length of a vector of any scale."""
+    unit = stop_gradient(unit_of(x))
+    return mul(norm(in_units(x, unit)), unit)
 
 
 def dot(x: Value, y: Value) -> Value:

@@ -16,9 +16,11 @@ from tessera.algebra.solvers.closed import Apply, Closed, close
 from tessera.algebra.solvers.implicit import (
     SolverSettings,
     by_column,
+    in_units,
     is_zero,
     norm,
     number,
+    unit_of,
     widened,
 )
 from tessera.algebra.solvers.linear import Solution, right_side, settings
@@ -129,13 +131,25 @@ class Least:
 
     def run(self, b: Value, leaves: Sequence[Value]) -> tuple[Value, ...]:
         """The solution and the fields of Info."""
-        a, ah, s = self.apply.on(leaves), self.adjoint.on(leaves), self.settings
-        wanted = maximum(mul(norm(ah(b)), s.tol), s.atol)
+        full, full_h, s = self.apply.on(leaves), self.adjoint.on(leaves), self.settings
+        unit = unit_of(b)
+        b = in_units(b, unit)
+        own = unit_of(full_h(b))  # of A
+
+        def a(x: Value) -> Value:
+            return in_units(full(x), own)
+
+        def ah(x: Value) -> Value:
+            return in_units(full_h(x), own)
+
+        wanted = maximum(mul(norm(ah(b)), s.tol), div(div(s.atol, unit), own))
         x, steps, reason = lsmr_loop(a, ah, b, wanted, s)
         size = norm(ah(b - a(x)))
         far = logical_and(eq(reason, CONVERGED), gt(size, mul(wanted, 2)))
         reason = where(far, INACCURATE, reason)
+        size, wanted = (mul(mul(v, unit), own) for v in (size, wanted))
         info = SolveInfo(eq(reason, CONVERGED), steps, size, reason)
+        x = mul(in_units(x, own), widened(unit, x))
         return (checked(x, s.user, info, wanted, _TROUBLE) if s.check else x), *info
 
     def turned(self) -> Least:

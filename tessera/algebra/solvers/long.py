@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tessera.algebra.solvers.closed import Apply
-from tessera.algebra.solvers.implicit import SolverSettings, norm, widened
+from tessera.algebra.solvers.implicit import SolverSettings, length, norm, widened
 from tessera.algebra.solvers.loop import iterate, judged
 from tessera.algebra.solvers.outcome import RUNNING, SINGULAR, STAGNATED
 from tessera.ir.graph.ir import Value
@@ -189,8 +189,8 @@ def lanczos_process(a: Apply, v: Value, steps: int) -> Lanczos:
     """
     tiny, n = epsilon(v.dtype), v.shape[0]
     rows = full_of((steps + 1, n), 0, v.dtype)
-    length = norm(v)
-    unit = div(v, widened(where(gt(length, 0), length, 1), v))
+    size = length(v)
+    unit = div(v, widened(where(gt(size, 0), size, 1), v))
     empty = full_of((steps,), 0, v.dtype.real)
     first = full_of((), 0, v.dtype.real)
     rows = put_row(rows, unit, full_of((), 0, iota((1,), 0).dtype))
@@ -199,18 +199,18 @@ def lanczos_process(a: Apply, v: Value, steps: int) -> Lanczos:
         rows, diagonal, beside, alive, first = c
         q = take(rows, j, 0)
         w = a(q)
-        before = norm(w)
+        before = length(w)
         w, h = orthogonal(rows, w)
         d = real(take(h, j, 0))
         first = where(eq(j, 0), d, first)
-        left = norm(w)
+        left = length(w)
         on = logical_and(alive, gt(left, mul(before, 10 * tiny)))
         nxt = where(on, div(w, widened(where(on, left, 1), w)), 0)
         diagonal = _put(diagonal, where(alive, d, first), j)
         beside = _put(beside, where(on, left, 0), j)
         return put_row(rows, nxt, j + 1), diagonal, beside, on, first
 
-    start = (rows, empty, empty, gt(length, 0), first)
+    start = (rows, empty, empty, gt(size, 0), first)
     rows, diagonal, beside, _, _ = fori_loop(0, steps, body, start)
     return Lanczos(matrix_transpose(slice_(rows, (0, 0), (steps, n))), diagonal, beside)
 
@@ -230,17 +230,17 @@ def tridiagonal(t: Lanczos) -> Value:
 def arnoldi_process(a: Apply, v: Value, steps: int) -> Arnoldi:
     """Steps of Arnoldi from v; columns are zero once the space is whole."""
     tiny, n = epsilon(v.dtype), v.shape[0]
-    length = norm(v)
+    size = length(v)
     zero = full_of((), 0, iota((1,), 0).dtype)
-    unit = div(v, widened(where(gt(length, 0), length, 1), v))
+    unit = div(v, widened(where(gt(size, 0), size, 1), v))
     rows = put_row(full_of((steps + 1, n), 0, v.dtype), unit, zero)
 
     def body(j: Value, c: tuple[Value, ...]) -> tuple[Value, ...]:
         rows, columns, _ = c
         w = a(take(rows, j, 0))
-        before = norm(w)
+        before = length(w)
         w, h = orthogonal(rows, w)
-        left = norm(w)
+        left = length(w)
         on = gt(left, mul(before, 10 * tiny))
         left = where(on, left, 0)
         nxt = where(on, div(w, widened(where(on, left, 1), w)), 0)

@@ -44,7 +44,10 @@ def _of_expression(e: Any) -> Size:
     if e.is_Integer:
         return int(e)
     if kind in ("Pow", "PowByNatural"):
-        return power(_of_expression(e.args[0]), int(e.args[1]))
+        exponent = int(e.args[1])
+        if exponent < 0:
+            raise ValueError(e)  # no whole number
+        return power(_of_expression(e.args[0]), exponent)
     return _FUNCTIONS[kind](*map(_of_expression, e.args))
 
 

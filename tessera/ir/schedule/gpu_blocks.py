@@ -1,6 +1,7 @@
 """How much of a kernel one block of threads takes: the defaults of the GPU lowering.
 
-Folds are trees over neighbours and products are chains over k, so none of these numbers changes a bit.
+Folds are trees and products are chains over k, so none of these numbers changes a bit, but for LONGEST
+and PIECE: they are part of the order in which long rows are folded.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from tessera.core.dims import Size
 ELEMENTS = 4096  # of a tile that passes through registers once
 FEWEST = 128  # columns of a block
 LONGEST = 16384  # columns that one block folds without a loop
-PIECE = 2048  # columns of a longer row that it takes at a time
+PIECE = 4096  # columns of a longer row that are folded by themselves: part of the order of a fold
 EACH = 32  # elements of a thread that has little to do with each
 # and of one that computes functions of many instructions, which would have no registers for more
 EACH_LONG = 8
+EACH_FOLDED = 32  # of one that folds rows
 MANY = 4  # tensors: a thread of a kernel with more has few elements of each
 MULTIPROCESSORS = 132  # of an H100 or H200 (SXM); a choice of blocks, never of bits
 _NARROWEST = 16  # columns of a tile that matrix units take
@@ -81,7 +83,7 @@ def chain_block(columns: int, steps: int, bits: int, reads: int, folds: int) -> 
 
     A thread holds all steps of its columns, and must not run out of registers.
     """
-    wide = 256 if bits <= 16 else 128
+    wide = 256 if bits == 16 else 128  # more bytes of one number each would wait in each thread
     most = 16 if reads <= 2 and folds == 1 else 8
     return RowsBlock(1, min(power(columns), wide), min(power(steps), most))
 

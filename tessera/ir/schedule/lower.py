@@ -167,7 +167,7 @@ class _GraphLowering(Questions):
         self.depths[v] = self.depth(n)
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
             return True
-        if self.depths[v] > _DEEP:
+        if self.depths[v] > _DEEP or self.is_result_reshaped(v):
             return True
         if not n.op.casts and self.is_picked(v):
             return True
@@ -191,6 +191,13 @@ class _GraphLowering(Questions):
         if self.costs[v] > _LONG:
             return True
         return len(self.readers(v)) > 1 and not self.is_within_factor(v)
+
+    def is_result_reshaped(self, v: Value) -> bool:
+        """Whether a result is a value in another shape, which a GPU writes in the shape of its rows."""
+        users = self.users.get(v, [])
+        if self.cheap == _CHEAP or len(users) != 1 or 0 in v.shape:
+            return False
+        return users[0].op.reshapes and users[0].results[0] in self.returned
 
     def is_spread_factor(self, v: Value) -> bool:
         """Whether views show a value to a contraction in more places than it has elements: it would have to

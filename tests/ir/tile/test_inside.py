@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
 
 import tessera as ts
 from tessera import Tensor, op
-from tessera.core.dims import smaller, symbol
+from tessera.core.dims import smaller, substitute, symbol, symbols
 from tessera.core.dtype import f32, i64
 from tessera.core.errors import VerifyError
 from tessera.core.types import TensorType
@@ -14,8 +17,9 @@ from tessera.ir.schedule.ir import Apply as Applied
 from tessera.ir.schedule.ir import Axis, Buffer, Kernel, Literal, Program, Read, Stage, Term
 from tessera.ir.schedule.lower import lower
 from tessera.ir.schedule.verify import verify
-from tessera.ir.tile.inside import loose_accesses, verify_inside
+from tessera.ir.tile.inside import is_inside, loose_accesses, verify_inside
 from tessera.ir.tile.ir import Builder
+from tessera.ir.tile.scope import LoopContext
 from tests.support.cases.random_programs import program
 from tests.support.runners.levels import kernels, prepared
 
@@ -62,6 +66,39 @@ def test_boxes_that_reach_out_are_noticed(kernel) -> None:
     assert len(loose_accesses(kernel)) == 2
     with pytest.raises(VerifyError, match="copy: load of x is not proved to lie inside: axis 0"):
         verify_inside(kernel)
+
+
+def test_what_is_proved_of_few_points_is_what_holds_at_all_of_them() -> None:
+    """Random boxes of two counters, of which either may run never; facts leave out some points."""
+    rng = np.random.default_rng(25)
+    i, j = symbol("i"), symbol("j")
+    seen = Counter()
+    for _ in range(600):
+        counts = {"i": int(rng.integers(-1, 5)), "j": int(rng.integers(-1, 5))}
+        a, b = (int(x) for x in rng.choice([-2, -1, 1, 2], 2))
+        c, d, m = (int(x) for x in rng.integers(-3, 4, 3))
+        low = a * i + b * j + c
+        if m > 0:
+            low = low % m if rng.random() < 0.5 else smaller(low, m * i)
+        if symbols(low) != {"i", "j"}:
+            continue  # a counter on which nothing depends is not looked at
+        high = low + int(rng.integers(0, 3))
+        n = int(rng.integers(1, 9))
+        facts = (d + j - i,) if rng.random() < 0.5 else ()
+
+        def at(x, p, q):
+            return substitute(x, {"i": p, "j": q})
+
+        points = [
+            (p, q)
+            for p in range(counts["i"]) for q in range(counts["j"])
+            if all(at(f, p, q) >= 0 for f in facts)
+        ]  # fmt: skip
+        want = all(at(low, p, q) >= 0 and at(high, p, q) < n for p, q in points)
+        found = is_inside(LoopContext({}, (), facts, counts), low, high, n)
+        assert found == want, (counts, low, high, n, facts)
+        seen[want, bool(points)] += 1
+    assert min(seen[k] for k in ((True, True), (True, False), (False, True))) > 30
 
 
 def test_a_fact_about_sizes_helps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from tessera.ir.schedule.text import parse_program
 from tessera.ir.schedule.verify import verify
 from tessera.ir.tile.cpu import sort
 from tessera.ir.tile.cpu.primitives import LOWERINGS
+from tessera.ir.tile.unit import Unit
 from tests.support.cases.random_graphs import same_bits
 from tests.support.runners import levels
 
@@ -419,3 +421,21 @@ def test_searches_agree_at_every_level_and_with_numpy(size, count, dtype, side):
     (y,) = check(lambda x, v: op.searchsorted(x, v, side), x, v)
     wide = np.float64 if as_dtype(dtype).kind == "f" else np.int64
     np.testing.assert_array_equal(y, np.searchsorted(x.astype(wide), v.astype(wide), side))
+
+
+def test_lines_of_a_part_are_written_by_whole_vectors_and_one_masked_one():
+    """Of 64 and of 16 elements, whatever the length: a vector of another width is several for a machine."""
+    for columns in (5, 15, 16, 17, 64, 65, 150):
+        lowered = ts.jit(lambda x, v, i: op.dynamic_update_slice(x, v, (i, 0))).lower(
+            Tensor[4000, columns, ts.f32], Tensor[4, columns, ts.f32], Tensor[ts.i64]
+        )
+        text = "".join(str(unit.text) for unit in lowered.tile.values())
+        widths = set(re.findall(r"tile.scatter.*extent = \[1, (\d+)\]", text))
+        want = {"64"} if columns >= 64 else set()
+        assert widths == want | ({"16"} if columns % 64 else set()), columns
+
+
+def test_a_step_that_no_lowering_serves_stays_as_it_is():
+    unit = Unit("host", None, {})
+    assert unit.each(lambda kernel: None) is unit
+    assert unit.kernels() == []

@@ -34,6 +34,27 @@ def test_a_tensor_moves_to_another_mesh(move):
     np.testing.assert_array_equal(moved.full(), DATA)
 
 
+SPECS = [dist.ShardSpec(), dist.ShardSpec((0,), ("x",)), dist.ShardSpec((1,), ("x",)), dist.ShardSpec((-1,), ("x",)),
+         dist.ShardSpec((-2,), ("x",))]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_tensor_has_the_layout_as_it_was_written(spec):
+    """However it came to it, and from whichever layout."""
+    for start in SPECS[:3]:
+        x = dist.tensor(DATA[:4], start, FOUR)
+        for move in (
+            lambda x: dist.tensor(x, spec, FOUR), lambda x: dist.reshard(x, spec),
+            lambda x: dist.constrain(x, spec), lambda x: dist.constrain({"w": [x]}, spec)["w"][0],
+            lambda x: dist.shard({"w": x}, spec, FOUR)["w"],
+        ):  # fmt: skip
+            made = move(x)
+            assert made.layout == spec
+            assert (made.layout.mesh_axes, made.mesh) == (spec.mesh_axes, FOUR)
+            np.testing.assert_array_equal(made.full(), DATA[:4])
+    assert dist.constrain(dist.tensor(DATA[:4], SPECS[1], FOUR), None).layout == dist.ShardSpec()
+
+
 def test_axes_of_one_name_do_not_keep_a_tensor_on_its_mesh():
     pair = dist.Mesh(["x"], shape=(2,))
     assert dist.reshard(laid(), ROWS, pair).mesh == pair

@@ -64,6 +64,18 @@ def stacked(t):
     return tile.reshape(tile.stack((t, t)), (16,))
 
 
+def once(t):
+    return tile.concat((t,))
+
+
+def thrice(t):
+    return tile.concat((t, t * 2, t * 3))
+
+
+def stacked_once(t):
+    return tile.reshape(tile.stack((t,)), (8,))
+
+
 def joined(t):
     return tile.reshape(tile.join(t, t), (16,))
 
@@ -98,6 +110,9 @@ PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
     "flip": (turned, lambda x: x[:, ::-1], WIDTH),
     "concat": (twice, lambda x: np.concatenate([x, x], 1), 2 * WIDTH),
     "stack": (stacked, lambda x: np.concatenate([x, x], 1), 2 * WIDTH),
+    "concat of one": (once, lambda x: x, WIDTH),
+    "concat of three": (thrice, lambda x: np.concatenate([x, x * 2, x * 3], 1), 3 * WIDTH),
+    "stack of one": (stacked_once, lambda x: x, WIDTH),
     "join": (joined, lambda x: np.repeat(x, 2, 1), 2 * WIDTH),
     "split": (half, lambda x: x[:, 4:], WIDTH // 2),
     "topk": (largest, lambda x: np.sort(x, -1)[:, ::-1][:, :4], 4),
@@ -124,6 +139,22 @@ def test_bits_are_seen_as_another_dtype() -> None:
     x = sample("float32")
     np.testing.assert_array_equal(both(counted, x, part=bits, width=WIDTH), x.view(np.int32))
     assert both(applied, x, part=bits_and_back, width=WIDTH).tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("how", ["concat", "stack"])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("odd", ["dtype", "rank"])
+def test_whichever_tile_differs_from_the_others_is_told(how: str, count: int, odd: str) -> None:
+    for at in range(count):
+
+        def mixed(t, at=at):
+            other = tile.cast(t, i32) if odd == "dtype" else tile.reshape(t, (8, 1))
+            return getattr(tile, how)(tuple(other if i == at else t for i in range(count)))
+
+        with pytest.raises(
+            ts.TesseraError, match=f"{how}: tiles .* differ in dtype or rank; cast or"
+        ):
+            applied(sample("float32"), part=mixed, width=WIDTH)
 
 
 def test_a_lambda_is_refused_wherever_it_is_written() -> None:

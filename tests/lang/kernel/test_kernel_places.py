@@ -594,3 +594,55 @@ def test_a_block_of_one_row_keeps_its_place_in_a_reshape(rows):
         np.testing.assert_allclose(total.numpy(), want, rtol=1e-5)
         np.testing.assert_allclose(apart.numpy(), beside, rtol=1e-5)
         np.testing.assert_array_equal(tops.numpy(), x.reshape(8, 8, 2).max(2).reshape(8, 4, 2))
+
+
+@kernel
+def next_rows(x: KTile["M", "N"]):
+    t = tile.load(x, at=(0, 0), shape=(4, 4))
+    total = tile.zeros((4, 4))
+    for i in tile.range(0, 8, 4):
+        total = total + tile.place(t, None)
+        t = tile.load(x, at=(i, 0), shape=(4, 4))
+    return tile.sum(total)
+
+
+@kernel
+def next_columns(x: KTile["M", "N"]):
+    t = tile.load(x, at=(0, 0), shape=(4, 4))
+    total = tile.zeros((4, 4))
+    for i in tile.range(0, 8, 4):
+        total = total + tile.place(t, None)
+        t = tile.load(x, at=(0, i), shape=(4, 4))
+    return tile.sum(total)
+
+
+@kernel
+def next_square(x: KTile["M", "N"]):
+    t = tile.load(x, at=(0, 0), shape=(4, 4))
+    total = tile.zeros((4, 4))
+    for i in tile.range(0, 8, 4):
+        total = total + tile.place(t, None)
+        t = tile.load(x, at=(i, i), shape=(4, 4))
+    return tile.sum(total)
+
+
+@kernel
+def the_same_block(x: KTile["M", "N"]):
+    t = tile.load(x, at=(0, 0), shape=(4, 4))
+    total = tile.zeros((4, 4))
+    for _ in tile.range(0, 8, 4):
+        total = total + tile.place(t, None)
+        t = tile.load(x, at=(0, 0), shape=(4, 4)) * 2
+    return tile.sum(total)
+
+
+@pytest.mark.parametrize("f", [next_rows, next_columns, next_square], ids=lambda f: f.__name__)
+def test_a_block_that_moves_along_any_axis_is_not_carried_to_the_next_round(f):
+    text = "t holds a block of this round and is carried to the next; load it where it is used"
+    with pytest.raises(KernelError, match=text):
+        f(grid(8, 8))
+
+
+def test_a_block_that_stays_is_carried():
+    x = grid(8, 8)
+    np.testing.assert_array_equal(everywhere(the_same_block, x), 3 * x[:4, :4].sum())

@@ -19,6 +19,7 @@ N = 4
 A = RNG.normal(size=(N, N)) / 4 + 2 * np.eye(N)
 B = RNG.normal(size=(N, N)) / 4 + 2 * np.eye(N)
 V = np.array([3.0, 0.5, -0.4, 0.7])
+PLACES = np.array([1, 3, 0, 2])
 Q = np.linalg.qr(RNG.normal(size=(N, N)))[0]
 
 
@@ -213,6 +214,13 @@ SAMPLES: dict[str, Sample] = {
     ),
     "from_matvec of a closure": Sample(
         lambda t: op.from_matvec(lambda x: t @ (t @ x), (N, N), dtype=ts.f64), lambda n, t: t @ t, A
+    ),
+    "from_matvec with places": Sample(  # whole numbers among the tensors, before and after those that move
+        lambda t: op.from_matvec(
+            lambda x, i, w, j: op.take(w @ op.take(x, i, 0), j, 0), (N, N), dtype=ts.f64,
+            params=(PLACES, t, PLACES[::-1]),
+        ),
+        lambda n, t: t[PLACES[::-1]] @ np.eye(N)[PLACES], A,
     ),
     "from_matvec with an adjoint": Sample(
         lambda t: op.from_matvec(

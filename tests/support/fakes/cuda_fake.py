@@ -49,6 +49,7 @@ class FakeCuda:
 
     api: Api = API
     errors: Mapping[int, tuple[str, str]] = ERRORS
+    plain_shared = 49_152  # bytes of shared memory that a launch may have without asking
 
     def __init__(self, total: int = 256 << 20, devices: int = 1):
         self.total, self.devices = total, devices
@@ -157,6 +158,8 @@ class FakeCuda:
         ctypes.memmove(out, b"Fake H200\0", 10)
 
     def do_cuDeviceGetAttribute(self, out: int, which: int, device: int) -> int:
+        if which not in ATTRIBUTES:
+            return 1  # CUDA_ERROR_INVALID_VALUE
         return put(out, ATTRIBUTES[which], ctypes.c_int)
 
     def do_cuDeviceCanAccessPeer(self, out: int, device: int, other: int) -> int:
@@ -405,6 +408,8 @@ class FakeCuda:
         """A launch, whatever the function that was called for it."""
         if not self.belongs(function, stream) or self.home[function] != self.device:
             return 400
+        if shared + 64 > self.plain_shared and self.attributes.get((function, 8), 0) < shared:
+            return 1  # as a driver does where a kernel has not asked for so much shared memory
         self.launched.append((self.functions[function], sizes, shared, cluster, stream))
         values = self.read(function, at)
         if stream in self.capturing:

@@ -110,6 +110,7 @@ class FakeHip(FakeCuda):
 
     api = API
     errors: Mapping[int, tuple[str, str]] = ERRORS
+    plain_shared = 65_536  # all that there is
 
     def __init__(self, total: int = 256 << 20, devices: int = 1, architecture: str = "gfx942"):
         super().__init__(total, devices)

@@ -143,7 +143,8 @@ class MemoryWriter(TritonWriter):
         rest = f", mask={mask}, other={fill}" if mask else ""
         x = f"tl.load({at}{rest})"
         if t.dtype is bool_:
-            x = f"({x} != 0)"
+            self.bytes[t] = self.put(x)
+            x = f"{self.bytes[t]} != 0"
         self.set(op, x)
 
     def fetch(self, op: Operation, t: Tile, m: Memory) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tessera.core import assembly
 from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dims import product
-from tessera.core.dtype import DType, bool_, f32, f64, i64
+from tessera.core.dtype import DType, bool_, f32, f64, i64, u8
 from tessera.core.errors import OperandError
 from tessera.core.evaluate import identity
 from tessera.core.scalar import TESTS
@@ -23,6 +23,11 @@ from tessera.ir.tile.rules import leading
 HELPERS = {**sizes.HELPERS, **algebra.HELPERS, **scalars.HELPERS, **casts.HELPERS}
 NEEDS = {**sizes.NEEDS, **scalars.NEEDS}
 _ANY_ORDER = ("max", "min", "and", "or", "xor", "logical_and", "logical_or", "logical_xor")
+# Folds of bools as folds of bytes, of which only 0 is false.
+_OF_BYTES = {
+    "and": "min", "logical_and": "min", "min": "min", "mul": "min",
+    "or": "max", "logical_or": "max", "max": "max", "add": "max",
+}  # fmt: skip
 _MOVES = frozenset(("where", "nextafter", "pos", "conj", "real"))
 _CALLED = re.compile(r"\b[a-z_]+(?=\()")
 _BESIDE = ("eq", "ne", "lt", "le", "gt", "ge", "max", "min")  # of indices that stay in 32 bits
@@ -44,6 +49,8 @@ class ValueWriter(MemoryWriter):
         else:
             text = repr(bool(x)) if t.dtype is bool_ else self.number(x, t.dtype)
             self.set(op, f"tl.full({shape}, {text}, {value(t.dtype)})")
+            if t.dtype is bool_:
+                self.bytes[t] = str(int(bool(x)))
 
     def _index(self, op: Operation) -> None:
         t, axis = op.results[0], op.attributes["axis"]
@@ -63,6 +70,9 @@ class ValueWriter(MemoryWriter):
                 self.short.add(out)
             self.set(op, self.scalar(name, [self.tiles[x] for x in xs], i64))
             return
+        if name == "where" and out.dtype is bool_ and all(x in self.bytes for x in xs[1:]):
+            of, other = (self.bytes[x] for x in xs[1:])
+            self.bytes[out] = self.put(f"tl.where({self.of(xs[0])}, {of}, {other}).to(tl.int8)")
         dtype = xs[1 if name == "where" else 0].dtype
         given = [self.of(x) for x in xs]
         if dtype.is_narrow and dtype.kind == "f" and name not in _MOVES:
@@ -174,6 +184,9 @@ class ValueWriter(MemoryWriter):
 
     def _fold(self, op: Operation) -> None:
         (t,), name, axis = op.operands, op.attributes["scalar"], op.attributes["axis"]
+        if t in self.bytes and name in _OF_BYTES and physical(t.shape) == t.shape:
+            self._fold_bytes(op, t, _OF_BYTES[name], axis)
+            return
         f = self.combine(name, t.dtype)
         x = self.masked(t, axis, self.of(t), self.neutral(name, t.dtype))
         shape = physical(t.shape)
@@ -192,6 +205,16 @@ class ValueWriter(MemoryWriter):
             halves = as_tuple((*shape[:axis], 2, n, *shape[axis + 1 :]))
             x = self.put(f"tl.reduce(tl.reshape({x}, {halves}), {axis}, {f})")
         self.tiles[op.results[0]] = x
+
+    def _fold_bytes(self, op: Operation, t: Tile, name: str, axis: int) -> None:
+        """Bools from memory as the bytes that they are: threads have few registers for truth values."""
+        f = self.combine(name, u8)
+        x = f"{self.bytes[t]}.to(tl.uint8, bitcast=True)"
+        if product(t.shape) == t.shape[axis] > 1:
+            number = self.put(f"tl.reduce(tl.reshape({x}, ({t.shape[axis]},)), 0, {f})")
+            self.set(op, f"tl.full({as_tuple(op.results[0].shape)}, {number}, tl.uint8) != 0")
+        else:
+            self.set(op, f"tl.reduce({x}, {axis}, {f}, keep_dims=True) != 0")
 
     def one(self, op: Operation, x: str, f: str) -> str:
         """The one element of a fold as a tile without a layout of its own.
@@ -305,6 +328,8 @@ class ValueWriter(MemoryWriter):
             self.set(op, f"tl.reduce(tl.reshape({self.tiles[x]}, (1,)), 0, {f})")
         else:
             self.set(op, f"tl.reshape({self.tiles[x]}, {shape})")
+            if x in self.bytes:
+                self.bytes[t] = self.put(f"tl.reshape({self.bytes[x]}, {shape})")
 
     def _turn(self, op: Operation, x: Tile, t: Tile) -> None:
         """A tile through memory, where its elements lie without padding."""

@@ -37,6 +37,7 @@ class TritonWriter:
         self.indent, self.count = 1, 0
         self.tiles: dict[Tile, str] = {}
         self.short: set[Tile] = set()  # i64 tiles that are kept in 32 bits
+        self.bytes: dict[Tile, str] = {}  # bool tiles as they lie in memory: 0 is false
         self.used: dict[str, None] = {}
         self.functions: dict[str, str] = {}  # what folds combine with
         self.combining = False  # whether such a function is written, which has no branches

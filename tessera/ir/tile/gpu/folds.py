@@ -1,10 +1,15 @@
-"""Folds on a GPU: a binary tree over neighbours, whatever computes which part of it.
+"""Folds on a GPU: binary trees, whatever computes which part of them.
 
     x0 x1 x2 x3   ->   (x0 + x1) + (x2 + x3)
 
 A tree over 2^k neighbours is a subtree of every larger one, so the bits do not depend on how many
 elements a block of threads takes, nor on how many threads it has.  What is missing up to a power of two
 counts as the identity.
+
+A row that one tile holds is halved first: what is folded with each other lies in the registers of one
+thread, where neighbours lie in those of two.
+
+    x0 ... x4095   ->   the tree over neighbours of y0 ... y127, y[i] = the halves of x[i], x[i + 128], ...
 """
 
 from __future__ import annotations
@@ -15,11 +20,17 @@ from tessera.core.scalar import Number
 from tessera.ir.tile.ir import Builder, Tile
 
 _ANY_ORDER = ("max", "min", "and", "or", "xor", "logical_and", "logical_or", "logical_xor")
+_WARP = 128  # elements: 16 bytes of f32 in each thread of a warp; part of the order
+
+
+def has_any_order(scalar: str, dtype: DType) -> bool:
+    """Whether a fold has the same bits in any order."""
+    return scalar in _ANY_ORDER or dtype.kind != "f"
 
 
 def tree(b: Builder, scalar: str, x: Tile, axis: int) -> Tile:
     """The fold of a tile along an axis of 2^k elements; the axis stays, with size 1."""
-    if scalar in _ANY_ORDER or x.dtype.kind != "f":
+    if has_any_order(scalar, x.dtype):
         return b.fold(scalar, x, axis)
     n = x.shape[axis]
     while n > 1:
@@ -28,6 +39,17 @@ def tree(b: Builder, scalar: str, x: Tile, axis: int) -> Tile:
         joined = b.fold(scalar, pairs, axis + 1)
         x = b.reshape(joined, (*x.shape[:axis], n, *x.shape[axis + 1 :]))
     return x
+
+
+def row_tree(b: Builder, scalar: str, x: Tile, axis: int) -> Tile:
+    """The fold of a row in one tile of 2^k elements: halves down to a warp's width, then neighbours."""
+    if has_any_order(scalar, x.dtype):
+        return b.fold(scalar, x, axis)
+    while (n := x.shape[axis]) > _WARP:
+        halves = b.reshape(x, (*x.shape[:axis], 2, n // 2, *x.shape[axis + 1 :]))
+        joined = b.fold(scalar, halves, axis)
+        x = b.reshape(joined, (*x.shape[:axis], n // 2, *x.shape[axis + 1 :]))
+    return tree(b, scalar, x, axis)
 
 
 def neutral(scalar: str, dtype: DType) -> Number:

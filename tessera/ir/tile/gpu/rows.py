@@ -9,7 +9,7 @@ folded axis.  Pieces of a fold meet as the tree that folds.py says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera.core.approximate import FUNCTIONS
@@ -29,7 +29,7 @@ from tessera.ir.schedule.gpu_blocks import (
 )
 from tessera.ir.schedule.ir import Stage
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
-from tessera.ir.tile.gpu.folds import neutral, tree
+from tessera.ir.tile.gpu.folds import has_any_order, neutral, row_tree, tree
 from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads
@@ -59,6 +59,7 @@ class Rows:
         self.row: dict[str, Tile] = {}  # numbers of a row, as tiles of one column
         self.span: tuple[Size, int] | None = None  # the columns of this block, if shared
         self.contexts: dict[Any, _Context] = {}  # those whose tiles stay
+        self.joins_parts = False  # whether what is folded are folds of pieces, which are neighbours
 
     @property
     def threads(self) -> Threads:
@@ -67,10 +68,10 @@ class Rows:
             return Threads(1)
         elements = self.block.rows * self.block.columns
         folds = any(s.combine for s in self.k.stages)
-        if folds and self.block.columns == PIECE:
+        if any(s.combine and int(s.reduced[0].size) > LONGEST for s in self.k.stages):
             return Threads(PIECE_WARPS)
         if folds:
-            return Threads(warps_for(elements))
+            return Threads(warps_for(elements, each=blocks.EACH_FOLDED))
         each = blocks.EACH_LONG if computes_long(self.k) else blocks.EACH
         return Threads(warps_for(elements, _tensors(self.k), each))
 
@@ -150,7 +151,7 @@ class Rows:
         if self.span is not None:
             self.do_piece(stages, self.context(size, *self.span))
             return
-        n = min(self.block.columns, power(size))
+        n = self.width(size)
         if power(size) <= n:
             where = self.context(size, 0, n)
             for s, value in zip(self.folds(stages), self.do_piece(stages, where), strict=True):
@@ -158,6 +159,12 @@ class Rows:
             return
         count = (size + n - 1) // n
         self.pieces(stages, size, n, int(count))
+
+    def width(self, size: Size) -> int:
+        """The columns of a tile: where rows are folded they are part of the order, and no choice."""
+        if any(s.combine and not self.folds_columns(s) for s in self.k.stages):
+            return power(size) if int(size) <= LONGEST else PIECE
+        return min(self.block.columns, power(size))
 
     def folds(self, stages: Sequence[Stage]) -> list[Stage]:
         return [s for s in stages if s.combine]
@@ -171,7 +178,8 @@ class Rows:
                 if s.name in self.out:
                     where.store(self.out[s.name], [a.variable for a in s.axes], value)
                 continue
-            found.append(tree(self.b, s.combine, where.inside(value, s.combine, 1), 1))
+            join = tree if self.joins_parts else row_tree
+            found.append(join(self.b, s.combine, where.inside(value, s.combine, 1), 1))
         return found
 
     def pieces(self, stages: Sequence[Stage], size: Size, n: int, count: int) -> None:
@@ -226,19 +234,28 @@ class Rows:
         if many == 0:
             kinds = [(s.dtype, identity(s.combine or "", s.dtype)) for s in stages]
             return [self.b.full(d, (1, n), value) for d, value in kinds]
-        levels = many.bit_length()
-        begin = [self.waiting(s, (1, n)) for s in stages for _ in range(levels)]
+        levels = [
+            1 if has_any_order(s.combine or "", s.dtype) else many.bit_length() for s in stages
+        ]
+        begin = [
+            self.waiting(s, (1, n)) for s, k in zip(stages, levels, strict=True) for _ in range(k)
+        ]
         with self.b.loop(0, many, 1, begin) as loop:
             made = self.chain_pieces(stages, at, n, (first + loop.variable) * steps, steps)
             carried = iter(loop.carried)
             kept = []
-            for s, value in zip(stages, made, strict=True):
-                kept += self.counted(
-                    s, [next(carried) for _ in range(levels)], value, loop.variable
-                )
+            for s, k, value in zip(stages, levels, made, strict=True):
+                waiting = [next(carried) for _ in range(k)]
+                if has_any_order(s.combine or "", s.dtype):
+                    kept.append(self.b.apply(s.combine or "", waiting[0], value))
+                else:
+                    kept += self.counted(s, waiting, value, loop.variable)
             loop.carry(*kept)
         results = iter(loop.results)
-        return [self.collected(s, [next(results) for _ in range(levels)], many) for s in stages]
+        return [
+            self.collected(s, [next(results) for _ in range(k)], 1 if k == 1 else many)
+            for s, k in zip(stages, levels, strict=True)
+        ]
 
     def counted(self, s: Stage, waiting: Sequence[Tile], value: Tile, number: Dim) -> list[Tile]:
         """Subtrees of 1, 2, 4 ... pieces that wait for their neighbour, as the digits of a number wait.
@@ -326,13 +343,33 @@ def _counts(at: Size) -> bool:
 def _is_turned(k: schedule.Kernel) -> bool:
     """Whether neighbours in memory are neighbouring rows somewhere: then a block has many of them."""
     last = k.stages[0].axes[k.rows - 1].name
+    columns = {a.name for s in k.stages for a in s.axes[k.rows :]}
+
+    def moves(x: Size | schedule.Term, names: Iterable[str]) -> bool:
+        return not isinstance(x, schedule.Term) and not symbols(x).isdisjoint(names)
+
     return any(
         bool(r.index)
-        and not isinstance(r.index[-1], schedule.Term)
-        and last in symbols(r.index[-1])
+        and moves(r.index[-1], (last,))
+        and not moves(r.index[-1], columns)  # then neighbours are columns
+        and any(moves(x, columns) for x in r.index)  # a number of each row is none of them
         for s in k.stages
         for r in schedule.reads(s.term)
         if len(s.axes) > k.rows and r.source not in {t.name for t in k.stages}
+    )
+
+
+def _share_place(k: schedule.Kernel) -> bool:
+    """Whether rows lie behind each other along one axis of a tensor: one row of a block is a box there."""
+    last = k.stages[0].axes[k.rows - 1].name
+    columns = {a.name for s in k.stages for a in s.axes[k.rows :]}
+    return any(
+        not isinstance(x, schedule.Term)
+        and last in symbols(x)
+        and not symbols(x).isdisjoint(columns)
+        for s in k.stages
+        for r in schedule.reads(s.term)
+        for x in r.index
     )
 
 
@@ -379,4 +416,6 @@ def default_block(k: schedule.Kernel) -> RowsBlock:
     long = not folds and computes_long(k)
     elements = 128 * blocks.EACH_LONG if long else blocks.ELEMENTS
     made = rows_block(rows * others, widest, folds, 0 if folds else _tensors(k), elements)
+    if not folds and k.rows and _share_place(k):
+        return RowsBlock(1, made.columns)
     return RowsBlock(min(made.rows, power(rows)), min(made.columns, LONGEST))

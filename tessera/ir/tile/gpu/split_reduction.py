@@ -1,9 +1,10 @@
 """spread: long folds as several launches, so that many blocks share a row or a column.
 
-    t[] = add over c<N of x[c]   ->   block p: parts[p] = fold of x[16384 p] to x[16384 p + 16383]
+    t[] = add over c<N of x[c]   ->   block p: parts[p] = fold of x[4096 p] to x[4096 p + 4095]
                                       block:   t = fold of parts
 
-A part is a subtree of the tree that folds.py says, so the bits are those of one block.
+A part is a piece of a long row as one block takes it, or a subtree of the steps of a column, so the bits are
+those of one block.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from tessera.core.dims import Size
 from tessera.core.types import TensorType
-from tessera.ir.schedule.gpu_blocks import ENOUGH, LONGEST, RowsBlock, power
+from tessera.ir.schedule.gpu_blocks import ENOUGH, LONGEST, PIECE, RowsBlock, power
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage
 from tessera.ir.schedule.sweeps import by_pass, folds_chains, has_columns_alone
 from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
@@ -42,6 +43,7 @@ def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | 
             p = _rest(p, first)
             if not first.lanes and first.count > _AT_ONCE:
                 second = _Parts(p, known, _AT_ONCE, "_groups")
+                second.joins_parts = True
                 between |= second.parts
                 known |= second.parts
                 made.append(second.launch())
@@ -49,6 +51,7 @@ def spread_rows(kernel: Kernel, types: Mapping[str, TensorType]) -> Expansion | 
             if parts and not first.lanes and has_columns_alone(parts[0]) and not _each(parts[0]):
                 p = _with_next(p, parts.pop(0), kernel.outputs, parts)
         rows = Rows(p, known)
+        rows.joins_parts = each > 0
         made.append(Launch(rows.kernel(), tuple(p.inputs()), p.outputs, rows.threads))
     return Expansion(tuple(made), {n: t for n, t in between.items() if n not in kernel.outputs})
 
@@ -68,7 +71,7 @@ def _each(p: Kernel) -> int:
     if folds_chains(folds[0], p.rows):
         blocks = rows * -(-int(folds[0].axes[-1].size) // block.columns)
         return _share(size, blocks, 4 * block.steps) if len(folds) == len(p.stages) else 0
-    return min(_share(size, rows, LONGEST), LONGEST) if size > LONGEST else 0
+    return PIECE if size > LONGEST and _share(size, rows, LONGEST) else 0
 
 
 def _share(size: int, blocks: int, least: int) -> int:
@@ -96,7 +99,7 @@ class _Parts(Rows):
         self.parts = {f"{s.name}{suffix}": self.part_type(s, p.rows) for s in folds}
         whole = replace(p, stages=columns, outputs=plain, name=f"{p.name}{suffix}")
         steps = default_block(p)
-        block = RowsBlock(1, min(each, LONGEST), 1) if self.lanes else steps
+        block = RowsBlock(1, each, 1) if self.lanes else steps
         super().__init__(whole, types, block)
         self.kept_parts = {n: self.b.parameter(n, t, writable=True) for n, t in self.parts.items()}
 

@@ -22,7 +22,7 @@ from tessera.ir.schedule.factors import bare, factors
 from tessera.ir.schedule.gpu_blocks import MULTIPROCESSORS
 from tessera.ir.schedule.ir import Read, Stage, reads
 from tessera.ir.schedule.thin_products import COLUMNS, WIDE, Thin, are_many
-from tessera.ir.tile.gpu.folds import tree
+from tessera.ir.tile.gpu.folds import row_tree
 from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Threads
@@ -93,7 +93,7 @@ class ThinWriter:
     def stage(self, s: Stage) -> Tile:
         where = self.at(s)
         value = where.term(s.term)
-        return value if s.combine is None else tree(self.b, s.combine, where.spread(value), 1)
+        return value if s.combine is None else row_tree(self.b, s.combine, where.spread(value), 1)
 
     def share(self) -> Memory:
         """The vector, where all threads can read it."""
