@@ -105,7 +105,9 @@ def test_few_launches_of_lines(
 ) -> None:
     """One where a block of threads holds a line, and of others as many as lines are cut."""
     t = TensorType(dtype, shape)
-    params: dict[str, object] = {"axis": axis, "norm": "backward"} | ({"n": 1024} if name == "irfft" else {})
+    params: dict[str, object] = {"axis": axis, "norm": "backward"} | (
+        {"n": 1024} if name == "irfft" else {}
+    )
     step = Primitive("s", name, params, ("x",), ("y",))
     made = fft.lower_transform(step, {"x": t, "y": t})
     assert made is not None

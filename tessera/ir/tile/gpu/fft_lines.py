@@ -22,7 +22,7 @@ _MOST = {32: 8192, 64: 4096}  # elements of a block: 64 KB
 _LEAST = 512  # of a block where lines are short: 12 us where 1024 took 17 (H200, 4096 lines of 512)
 _BESIDE = 4  # lines or columns that a block takes at least, where neighbours lie beside each other: 32 bytes
 _WIDE = 16  # and at most: 128 bytes
-_THREADS = 512
+_THREADS = 512  # of a block at most: 16 elements to each where it holds the most
 
 Lanes = tuple[
     Mapping[str, int], Sequence[str]
