@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.dtype import DType, c64, c128
+from tessera.core.dtype import DType, c64, c128, f32
 from tessera.core.fourier import FourierPlan
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Primitive
@@ -68,7 +68,7 @@ def test_what_a_thread_holds_changes_no_bit(most: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft"])
 def test_blocks_of_whole_lines_have_the_bits_of_the_cpu(name: str) -> None:
-    for axis, n in enumerate((67, 512, 32)):
+    for axis, n in enumerate((67, 512, 50)):
         check(name, n, axis, wide=axis == 1)
     check(name, 1024, axis=2, wide=False)
 
@@ -83,23 +83,32 @@ def test_where_a_block_holds_a_part_of_a_line(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "dtype", "count"),
+    ("name", "shape", "axis", "dtype", "count"),
     [
-        ((4, 1024), 1, c64, 1),
-        ((4, 8192), 1, c64, 1),
-        ((4, 4096), 1, c128, 1),
-        ((512, 512), 0, c64, 1),
-        ((2, 65536), 1, c64, 2),
-        ((2, 1 << 20), 1, c64, 2),
-        ((3, 1 << 16), 1, c128, 2),
+        ("rfft", (4, 1024), 1, f32, 1),
+        ("fft", (4, 1000), 1, c64, 1),
+        ("fft", (1000, 12), 0, c64, 1),
+        ("rfft", (4, 1000), 1, f32, 1),
+        ("irfft", (4, 513), 1, c64, 1),
+        ("rfft", (1024, 4), 0, f32, 2),
+        ("fft", (4, 1024), 1, c64, 1),
+        ("fft", (4, 8192), 1, c64, 1),
+        ("fft", (4, 4096), 1, c128, 1),
+        ("fft", (512, 512), 0, c64, 1),
+        ("fft", (2, 65536), 1, c64, 2),
+        ("fft", (2, 1 << 20), 1, c64, 2),
+        ("fft", (3, 1 << 16), 1, c128, 2),
     ],
 )
-def test_launches_of_powers_of_two(
-    shape: tuple[int, ...], axis: int, dtype: DType, count: int
+def test_few_launches_of_lines(
+    name: str, shape: tuple[int, ...], axis: int, dtype: DType, count: int
 ) -> None:
     """One where a block of threads holds a line, and of others as many as lines are cut."""
     t = TensorType(dtype, shape)
-    step = Primitive("s", "fft", {"axis": axis, "norm": "backward"}, ("x",), ("y",))
+    params: dict[str, object] = {"axis": axis, "norm": "backward"} | (
+        {"n": 1024} if name == "irfft" else {}
+    )
+    step = Primitive("s", name, params, ("x",), ("y",))
     made = fft.lower_transform(step, {"x": t, "y": t})
     assert made is not None
     assert len(made.launches) == count

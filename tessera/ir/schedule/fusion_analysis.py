@@ -8,7 +8,7 @@ from tessera.core.dtype import FORMATS, DType, Policy
 from tessera.core.evaluate import is_portable
 from tessera.core.scalar import Expr, arg, product
 from tessera.ir.graph.ir import Graph, Node, Value
-from tessera.ir.schedule.views import is_layout_view, is_nest_view, is_simple_view
+from tessera.ir.schedule.views import is_layout_view, is_nest_view, is_simple_view, keeps_order
 
 # What a scalar op costs beside an addition.
 # About how many operations a scalar op takes, where it is not 1.
@@ -190,6 +190,12 @@ class Questions:
         """A view of a tensor in memory, or a copy of it."""
         there = n.op.view is not None and all(v in self.names for v in n.operands)
         return there and is_layout_view(n)
+
+    def is_copied(self, n: Node) -> bool:
+        """Whether a view in another order than memory is reshaped, which needs a copy of it."""
+        users = self.users.get(n.results[0], [])
+        whole = any(u.op.view is not None and not self.is_loop_nest(u) for u in users)
+        return whole and not keeps_order(n)
 
     def cost(self, n: Node) -> int:
         own = COST.get(n.op.body.op, 1) if isinstance(n.op.body, Expr) else 0

@@ -155,12 +155,6 @@ class _GraphLowering(Questions):
             else:
                 self.stage(n)
 
-    def is_copied(self, n: Node) -> bool:
-        """Whether a view in another order than memory is reshaped, which needs a copy of it."""
-        users = self.users.get(n.results[0], [])
-        whole = any(u.op.view is not None and not self.is_loop_nest(u) for u in users)
-        return whole and not keeps_order(n)
-
     def must_materialize(self, v: Value, n: Node) -> bool:
         """Whether an inlinable value must exist on its own."""
         users = self.users.get(v, [])

@@ -287,6 +287,11 @@ class Instance:
     def _transpose(self, op: Operation, x: Array) -> list[Array]:
         return [x.T]
 
+    def _take(self, op: Operation, x: Array, place: Array) -> list[Array]:
+        if place.min() < 0 or place.max() >= len(x):
+            raise VerifyError(f"take: places {place.min()} to {place.max()} of {len(x)} elements")
+        return [x[place]]
+
     def _exchange(self, op: Operation, *xs: Array) -> list[Array]:
         a = op.attributes
         turned = np.stack(xs).reshape(a["shape"]).transpose(a["order"])

@@ -448,6 +448,10 @@ class Builder:
         """Rows as columns."""
         return self._value("transpose", (x,), {})
 
+    def take(self, x: Tile, place: Tile) -> Tile:
+        """The elements of a tile at places in it, which must be inside: of other threads, on a GPU."""
+        return self._value("take", (x, place), {})
+
     def exchange(
         self, tiles: Sequence[Tile], shape: Sequence[int], order: Sequence[int], count: int
     ) -> tuple[Tile, ...]:

@@ -45,5 +45,6 @@ TRAITS: dict[str, Traits] = {
     "reshape": _PURE,
     "broadcast": _PURE,
     "transpose": _PURE,
+    "take": _PURE,
     "exchange": _PURE,
 }

@@ -60,6 +60,18 @@ class ShapeWriter(CastWriter):
         turned = [single[r * columns + c] for c in range(columns) for r in range(rows)]
         self.tiles[t] = self.packed(turned, t.type)
 
+    def _take(self, op: Operation) -> None:
+        x, place = op.operands
+        single = self.singles(x)
+        kind, every = vector_type(x.dtype, len(single)), self.vector(single, x.dtype)
+        if len(single) == 1:
+            found = single * place.type.size
+        else:
+            found = [
+                self.put(f"extractelement {kind} {every}, i64 {i}") for i in self.singles(place)
+            ]
+        self.tiles[op.results[0]] = self.packed(found, op.results[0].type)
+
     def _exchange(self, op: Operation) -> None:
         single = [e for x in op.operands for e in self.singles(x)]
         shape, order = op.attributes["shape"], op.attributes["order"]

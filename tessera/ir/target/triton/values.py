@@ -365,6 +365,10 @@ class ValueWriter(MemoryWriter):
             self.short.add(t)
         self.set(op, f"tl.trans({self.tiles[x]})")
 
+    def _take(self, op: Operation) -> None:
+        x, place = op.operands
+        self.set(op, f"tl.gather({self.of(x)}, {self.tiles[place]}.to(tl.int32), 0)")
+
     def _exchange(self, op: Operation) -> None:
         """Tiles joined by halves, their axes in another order, and split again.
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tessera.core.fourier import FourierPass, split
+from tessera.core.fourier import FourierPass
 from tessera.core.pairs import Pair
 from tessera.core.tables import Table, fourier_table
 from tessera.core.transforms import axes_of
@@ -64,6 +64,8 @@ class _Along:
     def __init__(self, t: Transform, number: int, whole: _Launches):
         self.t, self.plan, self.number, self.whole = t, t.plan, number, whole
         self.table = f"roots{number}"
+        self.spans = spans(t, _RADIX[t.dtype.bits])
+        self.whole_lines = len(self.spans) == 1 and t.inner == 1 and not self.plan.chirped
         kind = TensorType(t.dtype, (self.plan.size, 2))
         whole.tables[self.table] = fourier_table(self.plan, kind, by_root=True)
 
@@ -79,6 +81,9 @@ class _Along:
         real = "pairs" if t.halved else "real"
         x = LanePlace(source, real if t.kind == "rfft" else "complex")
         y = LanePlace(target, real if t.kind == "irfft" else "complex")
+        if self.whole_lines and t.halved:
+            self.lines(self.plan.passes, x, replace(y, swapped=t.inverse), None, t.factor, True)
+            return
         if t.kind == "irfft":
             x = self.joined(x) if t.halved else self.mirrored(x)
         x, whole = replace(x, swapped=t.inverse), y.form in ("complex", "pairs")
@@ -108,15 +113,13 @@ class _Along:
         self, x: LanePlace, y: LanePlace, hook: Hook | None = None, factor: float | None = None
     ) -> None:
         """The passes of the plan, in groups that a thread runs on what it holds."""
-        most = _RADIX[self.t.dtype.bits]
-        whole = spans(self.t, most)
-        groups = whole or grouped(self.plan.passes, most)
+        groups = self.spans or grouped(self.plan.passes, _RADIX[self.t.dtype.bits])
         if not groups:  # of one element
             self.finished(x, y, 1, factor)
         for i, group in enumerate(groups):
             last = i == len(groups) - 1
             target = y if last else self.scratch(self.plan.length)
-            run = self.lines if whole else self.group
+            run = self.lines if self.spans else self.group
             run(group, x, target, None if i else hook, factor if last else None)
             x = target
 
@@ -127,9 +130,10 @@ class _Along:
         y: LanePlace,
         hook: Hook | None,
         factor: float | None,
+        real: bool = False,
     ) -> None:
         w = LineWriter(self.t, passes, _RADIX[self.t.dtype.bits])
-        w.run(x, y, hook, factor)
+        w.run(x, y, hook, factor, real)
         self.launch(w, x, y, w.warps)
 
     def launch(
@@ -188,10 +192,7 @@ class _Along:
         source, target = w.made(x, y, (m,), (m + 1,))
         near, far = w.mirrored(m)
         a, b = (w.pick(x, source, i) for i in (near, w.around(far, m)))
-        first, second = split(a, b, w.picked(self.plan.halves, near).scaled(0.5), 0.5)
-        ends = Pair(a.re + a.im, w.zero()), Pair(a.re - a.im, w.zero())
-        made = w.chosen(near, far, (first, second), ends)
-        w.put(y, target, (0, 1, 2), made, self.t.factor)
+        w.put(y, target, (0, 1, 2), w.apart(a, b, near, far), self.t.factor)
         self.launch(w, x, y)
 
     def joined(self, x: LanePlace) -> LanePlace:
@@ -200,12 +201,7 @@ class _Along:
         y = self.scratch(m)
         w = TransformWriter(self.t, "fft_join", (self.t.outer, m, self.t.inner))
         source, target = w.made(x, y, (m + 1,), (m,))
-        near, far = w.mirrored(m)
-        a, b = (w.pick(x, source, i) for i in (near, far))
-        root = w.picked(self.plan.halves, near)
-        first, second = split(a, b, Pair(root.re, -root.im), None)
-        ends = Pair(a.re + b.re, a.re - b.re)
-        w.put(y, target, (0, 1, 2), w.chosen(near, far, (first, second), (ends, ends)))
+        w.put(y, target, (0, 1, 2), w.joined(x, source, m))
         self.launch(w, x, y)
         return y
 

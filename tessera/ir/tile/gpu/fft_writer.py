@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from tessera.core.dtype import DType, f32, i64, u32, u64
-from tessera.core.fourier import FourierPass, FourierPlan, factor_of, small
+from tessera.core.fourier import FourierPass, FourierPlan, factor_of, small, split
 from tessera.core.pairs import Pair
 from tessera.core.types import TensorType
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
@@ -304,6 +304,21 @@ class TransformWriter:
                 for p, q, s, t in zip(*pair, *ends, strict=True)
             )
         )
+
+    def apart(self, a: Pair, b: Pair, near: Tile, far: Tile) -> Pair:
+        """The element of a real transform from those of the complex one at the places near and far."""
+        first, second = split(a, b, self.picked(self.t.plan.halves, near).scaled(0.5), 0.5)
+        ends = Pair(a.re + a.im, self.zero()), Pair(a.re - a.im, self.zero())
+        return self.chosen(near, far, (first, second), ends)
+
+    def joined(self, x: LanePlace, m: Memory, n: int) -> Pair:
+        """The element of twice the complex transform, of n elements, from those of a real one."""
+        near, far = self.mirrored(n)
+        a, b = (self.pick(x, m, i) for i in (near, far))
+        root = self.picked(self.t.plan.halves, near)
+        first, second = split(a, b, Pair(root.re, -root.im), None)
+        ends = Pair(a.re + b.re, a.re - b.re)
+        return self.chosen(near, far, (first, second), (ends, ends))
 
     def pick(self, x: LanePlace, m: Memory, place: Tile) -> Pair:
         """The elements of the lanes at other places of the middle axis."""
