@@ -50,7 +50,7 @@ class ValueWriter(MemoryWriter):
             text = repr(bool(x)) if t.dtype is bool_ else self.number(x, t.dtype)
             self.set(op, f"tl.full({shape}, {text}, {value(t.dtype)})")
             if t.dtype is bool_:
-                self.bytes[t] = str(int(bool(x)))
+                self.bytes[t] = self.put(f"tl.full({shape}, {int(bool(x))}, tl.int8)")
 
     def _index(self, op: Operation) -> None:
         t, axis = op.results[0], op.attributes["axis"]

@@ -19,10 +19,13 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule import gpu_blocks as blocks
 from tessera.ir.schedule import ir as schedule
 from tessera.ir.schedule.gpu_blocks import (
+    HALVED_PIECE,
     LONGEST,
     PIECE,
     RowsBlock,
     chain_block,
+    is_halved,
+    piece,
     power,
     rows_block,
     warps_for,
@@ -68,7 +71,7 @@ class Rows:
             return Threads(1)
         elements = self.block.rows * self.block.columns
         folds = any(s.combine for s in self.k.stages)
-        if any(s.combine and int(s.reduced[0].size) > LONGEST for s in self.k.stages):
+        if folds and self.block.columns == (HALVED_PIECE if self.is_halved else PIECE):
             return Threads(PIECE_WARPS)
         if folds:
             return Threads(warps_for(elements, each=blocks.EACH_FOLDED))
@@ -160,10 +163,16 @@ class Rows:
         count = (size + n - 1) // n
         self.pieces(stages, size, n, int(count))
 
+    @property
+    def is_halved(self) -> bool:
+        """Whether some fold is of long rows that are read number by number."""
+        sizes = [int(s.reduced[0].size) for s in self.k.stages if s.combine]
+        return any(n > LONGEST and is_halved(n) for n in sizes)
+
     def width(self, size: Size) -> int:
         """The columns of a tile: where rows are folded they are part of the order, and no choice."""
         if any(s.combine and not self.folds_columns(s) for s in self.k.stages):
-            return power(size) if int(size) <= LONGEST else PIECE
+            return power(size) if int(size) <= LONGEST else piece(int(size))
         return min(self.block.columns, power(size))
 
     def folds(self, stages: Sequence[Stage]) -> list[Stage]:
@@ -178,8 +187,11 @@ class Rows:
                 if s.name in self.out:
                     where.store(self.out[s.name], [a.variable for a in s.axes], value)
                 continue
-            join = tree if self.joins_parts else row_tree
-            found.append(join(self.b, s.combine, where.inside(value, s.combine, 1), 1))
+            value = where.inside(value, s.combine, 1)
+            if self.joins_parts:
+                found.append(tree(self.b, s.combine, value, 1))
+            else:
+                found.append(row_tree(self.b, s.combine, value, 1, s.reduced[0].size))
         return found
 
     def pieces(self, stages: Sequence[Stage], size: Size, n: int, count: int) -> None:

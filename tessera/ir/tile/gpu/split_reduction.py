@@ -1,6 +1,6 @@
 """spread: long folds as several launches, so that many blocks share a row or a column.
 
-    t[] = add over c<N of x[c]   ->   block p: parts[p] = fold of x[4096 p] to x[4096 p + 4095]
+    t[] = add over c<N of x[c]   ->   block p: parts[p] = fold of x[16384 p] to x[16384 p + 16383]
                                       block:   t = fold of parts
 
 A part is a piece of a long row as one block takes it, or a subtree of the steps of a column, so the bits are
@@ -14,7 +14,14 @@ from dataclasses import replace
 
 from tessera.core.dims import Size
 from tessera.core.types import TensorType
-from tessera.ir.schedule.gpu_blocks import ENOUGH, LONGEST, PIECE, RowsBlock, power
+from tessera.ir.schedule.gpu_blocks import (
+    ENOUGH,
+    HALVED_PIECE,
+    LONGEST,
+    RowsBlock,
+    is_halved,
+    power,
+)
 from tessera.ir.schedule.ir import Axis, Kernel, Read, Stage
 from tessera.ir.schedule.sweeps import by_pass, folds_chains, has_columns_alone
 from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
@@ -71,7 +78,8 @@ def _each(p: Kernel) -> int:
     if folds_chains(folds[0], p.rows):
         blocks = rows * -(-int(folds[0].axes[-1].size) // block.columns)
         return _share(size, blocks, 4 * block.steps) if len(folds) == len(p.stages) else 0
-    return PIECE if size > LONGEST and _share(size, rows, LONGEST) else 0
+    each = min(_share(size, rows, LONGEST), LONGEST) if size > LONGEST else 0
+    return HALVED_PIECE if each and is_halved(size) else each
 
 
 def _share(size: int, blocks: int, least: int) -> int:

@@ -93,7 +93,9 @@ class ThinWriter:
     def stage(self, s: Stage) -> Tile:
         where = self.at(s)
         value = where.term(s.term)
-        return value if s.combine is None else row_tree(self.b, s.combine, where.spread(value), 1)
+        if s.combine is None:
+            return value
+        return row_tree(self.b, s.combine, where.spread(value), 1, s.reduced[0].size)
 
     def share(self) -> Memory:
         """The vector, where all threads can read it."""
