@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import tessera as ts
-import tessera.ops.constrain  # whose ops are entered when meshes are first used
 from tessera import op
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.evaluate import is_portable
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.ir.graph.op import REGISTRY, UNLISTED
+from tessera.ops.constrain import CONSTRAIN, LIKE
 
 NAN, INF = float("nan"), float("inf")
 AT = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0]
@@ -242,7 +242,7 @@ def test_what_is_portable_is_exact_or_our_own() -> None:
 
 def test_what_only_moves_elements_says_so() -> None:
     """An op that hands its operand on has no format to compute in: its record has `moves`."""
-    every = [*REGISTRY.values(), *UNLISTED.values()]
+    every = [*REGISTRY.values(), *UNLISTED.values(), CONSTRAIN, LIKE]
     copies = [
         o for o in every if isinstance(o.body, Expr) and o.body.op == "arg" and o.combine is None
     ]
