@@ -103,7 +103,7 @@ def fit(job: Fit, format: str) -> tuple[list[Any], float]:
     tail = remez(rest, weights, xs, list(range(len(out), n)))
     out += [rounded(c, digits) for c in tail]
     worst = max(
-        abs(w * (mpmath.polyval(out[::-1], x) - v))
+        abs(w * (mpmath.fsum(c * x**i for i, c in enumerate(out)) - v))
         for x, v, w in zip(xs, target, weights, strict=True)
     )
     return out, float(mpmath.log(worst, 2))
