@@ -268,7 +268,7 @@ class _GraphLowering(Questions):
         return True
 
     def leads_on(self, v: Value) -> bool:
-        """Whether nobody wants a value but contractions, which make it, and what may be part of a factor."""
+        """Whether all users of a value are contractions that compute it, or ops of such a factor."""
         users = self.users.get(v, [])
         return bool(users) and v not in self.returned and all(
             self.is_readable(v) and self.is_widened(v) if self.is_contraction(u)
