@@ -82,8 +82,8 @@ def plan(
         )
     if zero is not None and zero not in range(len(ZERO)):
         raise OperandError(f"plan: zero is {zero!r}, expected 0, 1, 2 or 3")
-    if tp is not None and tp not in range(1, on.size + 1):
-        raise OperandError(f"plan: tp is {tp!r}, expected 1 to {on.size}")
+    if tp is not None and (type(tp) is not int or tp < 1):
+        raise OperandError(f"plan: tp is {tp!r}, expected a number of devices")
     return _of_function(f, on, types, optimizer, rules, zero, tp)
 
 
