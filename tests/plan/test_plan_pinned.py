@@ -293,7 +293,8 @@ def test_plans_and_machines_are_kept_whole(tmp_path: Path) -> None:
         stage = stage_of(layer_costs(SMALL, on, of_layers(c)), 0, 3, c)
         moved = (PlannedCollective("send", "pp", 3, 999),)
         plan = Plan(
-            "p", on, 24, c, 1.0, 0.25, 0.5, memory_of([stage], 2, c), 1e12, moved, ("because",), model, (("w", 1),),
+            "p", on, 24, c, 1.0, 0.25, 0.5, memory_of([stage], 2, c), 1e12, moved, ("because",),
+            model, (("w", 1),),
             ("a", "b"),
         )  # fmt: skip
         plan.save(file)
@@ -308,7 +309,8 @@ def test_plans_and_machines_are_kept_whole(tmp_path: Path) -> None:
     for wrong, why in (
         ([], "ValueError: the format is not 'tessera machine 1'"), ({}, "ValueError: the format is not"),
         ({**whole, "levels": []}, "ValueError: levels need sizes of 1 or more"),
-        ({**whole, "levels": [{**whole["levels"][0], "size": 0}]}, "ValueError: levels need sizes of 1 or more"),
+        ({**whole, "levels": [{**whole["levels"][0], "size": 0}]},
+        "ValueError: levels need sizes of 1 or more"),
         ({k: v for k, v in whole.items() if k != "name"}, "KeyError: 'name'"),
     ):  # fmt: skip
         file.write_text(json.dumps(wrong))
