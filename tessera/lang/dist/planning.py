@@ -82,7 +82,7 @@ def plan(
         )
     if zero is not None and zero not in range(len(ZERO)):
         raise OperandError(f"plan: zero is {zero!r}, expected 0, 1, 2 or 3")
-    if tp is not None and (not isinstance(tp, int) or tp < 1):
+    if tp is not None and (type(tp) is not int or tp < 1):
         raise OperandError(f"plan: tp is {tp!r}, expected a number of devices")
     return _of_function(f, on, types, optimizer, rules, zero, tp)
 
