@@ -245,3 +245,11 @@ def test_how_parts_of_bundles_differ() -> None:
         raw = [(json.dumps(x) if isinstance(x, dict) else x).encode() for x in (a, b)]
         made += [f"{name} {a!r} {b!r}"[:60], *(f"  {x}" for x in bundle._within(name, *raw))]
     pinned("cli_bundles", made)
+
+
+def test_doctor_says_how_to_get_what_is_missing() -> None:
+    found = doctor.examine()["packages"]
+    for name, extra, purpose in doctor.PACKAGES:
+        get = f"pip install 'tessera[{extra}]'" if extra else f"pip install {name}"
+        assert (found[name]["get"], found[name]["purpose"]) == (get, purpose)
+        assert found[name]["needed"] == (extra == "")

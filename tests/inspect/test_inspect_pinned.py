@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import op
+from tessera import KTile, f32, kernel, op, tile
 from tessera.core.errors import OperandError
 from tessera.inspect import profile_tracks
 from tessera.inspect.pictures import html
-from tessera.inspect.profile import VERSION, Profile, load
+from tessera.inspect.profile import VERSION, Profile, load, profile
 from tessera.inspect.profile_rows import ProfileRow
 from tessera.inspect.work import StepWork, described, work_of
 from tests.support.pinned import pinned, short
@@ -295,3 +295,19 @@ def pictures() -> Iterator[str]:
 
 def test_values_in_notebooks() -> None:
     pinned("notebook_html", pictures())
+
+
+@kernel
+def halved(x: KTile["N", f32]) -> Any:
+    T = tile.context()
+    return tile.load(x, rows=T.n) * 0.5
+
+
+def test_kernels_called_by_hand_are_counted() -> None:
+    x = ts.tensor(np.ones(16, np.float32))
+    halved(x)
+    with profile() as p:
+        for _ in range(3):
+            halved(x)
+    (found,) = [r for r in p.kernels if r.kind == "launch"]
+    assert (found.name, found.what, found.launches, len(found.runs)) == ("halved", "by hand", 3, 3)
