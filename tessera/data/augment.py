@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tessera.core.blame import brief
 from tessera.core.errors import OperandError, ShapeError
 from tessera.lang import op
 from tessera.lang.vmap import vmap
@@ -71,6 +72,8 @@ def _keys(key: Any, n: int) -> Any:
 
 
 def _factor(k: Any, amount: float, dtype: Any) -> Any:
+    if amount == 0:
+        return op.full((), 1.0, dtype)
     return op.cast(op.random.uniform(k, (), max(0.0, 1 - amount), 1 + amount), dtype)
 
 
@@ -164,6 +167,12 @@ def affine(
 def normalize(x: Any, mean: Any, deviation: Any) -> Any:
     """(x - mean) / deviation, with a number for each channel of (batch, channels, ...)."""
     v = as_value(x, "normalize")
+    for name, given in (("mean", mean), ("deviation", deviation)):
+        if not hasattr(given, "__len__") or len(given) != v.shape[1]:
+            raise OperandError(
+                f"normalize: {name} is {brief(given, 40)}, expected {v.shape[1]} numbers, one for each "
+                "channel"
+            )
     shape = (-1, *(1 for _ in range(v.ndim - 2)))
     m, d = (
         op.reshape(op.cast(op.stack([*map(_number, y)]), v.dtype), shape) for y in (mean, deviation)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import astuple, replace
+from pathlib import Path
 
 import pytest
 
-from tessera.core.errors import OperandError, OutOfMemoryError
+from tessera.core.errors import FileError, OperandError, OutOfMemoryError
 from tessera.plan.choice import (
     Choice,
     finish_of,
@@ -31,7 +33,7 @@ from tessera.plan.cost import (
     stream_time,
 )
 from tessera.plan.machine import MACHINES, Level, Link, Machine, machine, ranks
-from tessera.plan.model import MODELS, LayerCut, Transformer, gpt
+from tessera.plan.model import MODELS, LayerCut, Transformer, described, gpt
 from tessera.plan.order import order_of
 from tessera.plan.planner import default_batch, plan_model
 from tessera.plan.search import choices, price
@@ -282,3 +284,41 @@ def test_machines_of_other_sizes() -> None:
 def test_layouts_that_are_refused(c: Choice, batch: int, text: str) -> None:
     with pytest.raises(OperandError, match=text):
         simulate(SMALL, ONE_NODE, c, batch)
+
+
+def test_plans_and_machines_are_kept_whole(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    for model, on in ((SMALL, ONE_NODE), (MIXED, NARROW), (None, DEEP)):
+        c = Choice(2, 2, 2, stages=(4, 4))
+        stage = stage_of(layer_costs(SMALL, on, of_layers(c)), 0, 3, c)
+        moved = (PlannedCollective("send", "pp", 3, 999),)
+        plan = Plan(
+            "p", on, 24, c, 1.0, 0.25, 0.5, memory_of([stage], 2, c), 1e12, moved, ("because",),
+            model, (("w", 1),),
+            ("a", "b"),
+        )  # fmt: skip
+        plan.save(file)
+        assert (Plan.load(file), Plan.load(file).hash) == (plan, plan.hash)
+        on.save(file)
+        assert Machine.load(file) == on
+        with pytest.raises(
+            FileError, match=r"Plan.load: .* is no plan \(ValueError: the format is not "
+        ):
+            Plan.load(file)
+    whole = ONE_NODE.to_dict()
+    for wrong, why in (
+        ([], "ValueError: the format is not 'tessera machine 1'"), ({}, "ValueError: the format is not"),
+        ({**whole, "levels": []}, "ValueError: levels need sizes of 1 or more"),
+        ({**whole, "levels": [{**whole["levels"][0], "size": 0}]},
+        "ValueError: levels need sizes of 1 or more"),
+        ({k: v for k, v in whole.items() if k != "name"}, "KeyError: 'name'"),
+    ):  # fmt: skip
+        file.write_text(json.dumps(wrong))
+        with pytest.raises(FileError, match=f"no description of a machine .{why}"):
+            Machine.load(file)
+    for field in ("layers", "width", "heads", "vocabulary", "length"):
+        with pytest.raises(OperandError, match=f"Transformer: {field} is 0, expected at least 1"):
+            replace(SMALL, **{field: 0})
+    assert described("gpt-175b") is described(MODELS["gpt-175b"]) is MODELS["gpt-175b"]
+    with pytest.raises(OperandError, match="plan: there is no model 'x'; known are gpt-oss-120b, "):
+        described("x")

@@ -73,6 +73,14 @@ def close() -> Iterator[str]:
         for more in LIMITS:
             yield f"{i} {more}: {said(lambda a=a, b=b, m=more: assert_close(a, b, **m))}"
         yield f"{i} bits: {said(lambda a=a, b=b: assert_same_bits(a, b, 'what'))}"
+    for name in ("tf32", "bf16", "f8e4m3", "f32", "i4"):
+        x = ts.tensor(A, dtype=getattr(ts, name))
+        for more in ({}, {"check_dtype": True}):
+            how = [
+                said(lambda x=x, b=b, m=more: assert_close(x, b, **m))
+                for b in (A, A * 1.001, A * 1.1)
+            ]
+            yield f"{name} {more}: " + " | ".join(h[:60] for h in how)
     for by in (0.5, 0.999, 1.001, 2.0):
         yield f"{by}: {said(lambda by=by: assert_close(np.float64(1 + by * 2e-12), np.float64(1.0)))[:40]}"
         yield f"{by}: {said(lambda by=by: assert_close(np.array([3.0 + by]), np.array([3.0]), 0.25, 0.25))}"

@@ -36,7 +36,8 @@ def pmap(
     used afterwards, and their memory is free as soon as the call is over.  Results are sharded along axis 0.
     """
     demand_function("pmap", f)
-    given = _numbers(f, [donate] if isinstance(donate, int | str) else donate)
+    listed: Any = donate
+    given = _numbers(f, listed if hasattr(listed, "__iter__") and not isinstance(listed, str) else [listed])
     programs: dict[Any, Any] = {}
     mapped = vmap(f, axis_name=axis)
 

@@ -231,3 +231,27 @@ def test_a_scalar_stays_one_over_ranks() -> None:
     for f, shape in ((dist.broadcast, ()), (dist.all_reduce, ()), (dist.all_gather, (1,))):
         assert f(x).shape == shape, f
         assert float(op.sum(f(x))) == 3.0
+
+
+def mapped() -> Iterator[str]:
+    x, y = np.arange(8.0).reshape(4, 2), np.ones((3, 2))
+    double = dist.pmap(lambda x: x * 2)
+    yield said(lambda: double(x))
+    yield said(lambda: dist.pmap(lambda x: dist.all_reduce(x, "shards"))(x))
+    yield said(lambda: dist.pmap(lambda x: dist.all_reduce(x, "i"), "i")(x))
+    yield said(lambda: dist.pmap(lambda x: x, "dp", mesh=LINE)(x))
+    for f, args in (
+        (double, ()), (double, (1.0,)), (dist.pmap(lambda a, b: a + b), (x, y)), (dist.pmap(lambda a, b: a + b), (x, 1.0)),
+        (dist.pmap(lambda x: x, "dp", mesh=LINE), (y,)), (dist.pmap(lambda x: x, donate=1), (x,)), (dist.pmap(lambda x: x, donate=-1), (x,)),
+    ):  # fmt: skip
+        yield said(lambda f=f, args=args: f(*args))
+    for donate in ("y", 1.5, ["x", "z"]):
+        yield said(lambda d=donate: dist.pmap(lambda x: x, donate=d))
+    z = ts.tensor(x)
+    yield said(lambda: dist.pmap(lambda x, y: x + y, donate="y")(x, z))
+    yield said(lambda: z + 1)
+    yield said(lambda: dist.pmap(lambda x, *, k: x)(x, k=x))
+
+
+def test_functions_of_one_element() -> None:
+    pinned("dist_pmap", (re.sub(r"0x[0-9a-f]+", "", line) for line in mapped()))
