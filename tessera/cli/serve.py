@@ -24,6 +24,8 @@ def serve_model(args: argparse.Namespace) -> int:
     limits, options = _limits(args), _options(args)
     try:
         socket = listen(args.host, args.port)
+    except OverflowError:
+        raise UsageError(f"--port is {args.port}, expected 0 to 65535") from None
     except OSError as e:
         raise Failure(
             f"{args.host}:{args.port} cannot be listened on ({e.strerror or e})"

@@ -28,6 +28,7 @@ from tessera.core.errors import (
     CompileError,
     CompilerFault,
     CompilerFaultWarning,
+    OperandError,
     OutOfMemoryError,
     TesseraError,
     VerifyError,
@@ -83,6 +84,11 @@ def first_that_works(task: Task, *ways: Way[T]) -> T:
             break
     assert fault is not None, task
     raise _error(fault, task) from fault
+
+
+def demanded(task: Task, make: Callable[[], T]) -> T:
+    """What a part of the compiler gives, where nothing else would do: its fault is an error."""
+    return first_that_works(task, ("", make))
 
 
 def _attempted(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
@@ -161,6 +167,14 @@ def plain_runs(ways: Sequence[Way[Executable]]) -> Iterator[Way[PlainRun]]:
 
 
 # What is told
+
+
+def failed(who: str, missing: str) -> OperandError:
+    """What to say of a function that runs plainly, to who asks for what only compiled ones have."""
+    return OperandError(
+        f"{who}: the compiler failed on this function, which has no {missing}; the warning says where, and "
+        "TESSERA_STRICT=1 makes it an error"
+    )
 
 
 def _warn(e: Exception, task: Task, instead: str) -> None:

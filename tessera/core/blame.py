@@ -138,6 +138,8 @@ def _wanted(p: inspect.Parameter, x: Any) -> str:
     kind = p.annotation if isinstance(p.annotation, str) else getattr(p.annotation, "__name__", "")
     if x is None and ("None" in kind or p.default is None):
         return ""
+    if kind.startswith("float | tuple") and isinstance(x, tuple | list):
+        return ""
     if kind.startswith(("float", "Rate")):
         if getattr(x, "ndim", 0):
             return "a number"

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from tessera.core.blame import blames_arguments
 from tessera.core.errors import DTypeError, PolicyError
@@ -77,6 +76,11 @@ class Format:
     aliases: tuple[str, ...] = ()
 
 
+# Named out here, since a class with an attribute `np` cannot say `np.dtype`.  DTypeLike would be a union, of
+# which mypy tries every part against every overload of NumPy: that took half of its time.
+NumpyDType = np.dtype[Any]
+
+
 class DType:
     """A storage format with a numeric policy."""
 
@@ -86,7 +90,7 @@ class DType:
     name: str  # of the storage format
     kind: Kind
     bits: int
-    np: npt.DTypeLike  # storage of one element in NumPy
+    np: NumpyDType  # storage of one element in NumPy
     base: DType  # this format with the default policy
     policy: Policy
     accum: DType  # what folds accumulate in, given or by default

@@ -19,7 +19,7 @@ from tessera.core.scalar import SCALARS, Expr, Number
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_NARROW = tuple(d.np for d in FORMATS.values() if d.is_narrow and d.kind == "f")
+_NARROW = frozenset(np.dtype(d.np) for d in FORMATS.values() if d.is_narrow and d.kind == "f")
 _MOVES = ("where", "nextafter")  # which look at the elements as they are
 
 

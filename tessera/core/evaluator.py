@@ -17,6 +17,16 @@ def evaluator(x: Dim) -> Callable[[Mapping[str, int]], int]:
     return function
 
 
+@lru_cache(65536)
+def evaluators(sizes: tuple[Size, ...]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """The values of several sizes, compiled once."""
+    function: Callable[[Mapping[str, int]], tuple[int, ...]] = eval(
+        f"lambda v: ({''.join(f'{_code(x)}, ' for x in sizes)})",
+        {"__builtins__": {}, "max": max, "min": min},
+    )
+    return function
+
+
 def _code(x: Size) -> str:
     if isinstance(x, int):
         return repr(int(x))

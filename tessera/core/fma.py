@@ -18,10 +18,15 @@ _FAR = 200  # binary places beyond which a summand only tells on which side of a
 def fma(x: Any, y: Any, z: Any) -> Array:
     """x y + z, rounded once, for arrays of f32 or of f64."""
     with np.errstate(all="ignore"):
-        if x.dtype == np.float32:
-            return _single(x, y, z)
-        assert x.dtype == np.float64, x.dtype
-        return _double(x, y, z)
+        return unguarded_fma(x, y, z)
+
+
+def unguarded_fma(x: Any, y: Any, z: Any) -> Array:
+    """The same for a caller that ignores NumPy's warnings already, which takes as long as two additions."""
+    if x.dtype == np.float32:
+        return _single(x, y, z)
+    assert x.dtype == np.float64, x.dtype
+    return _double(x, y, z)
 
 
 def _single(x: Array, y: Array, z: Array) -> Array:
@@ -30,14 +35,24 @@ def _single(x: Array, y: Array, z: Array) -> Array:
     So is every number in the middle of two f32: a sum that is none, once rounded, lies on the same side of
     all of them as the exact one, and may be rounded again.
     """
-    product = np.asarray(x, np.float64) * y
+    product = np.asarray(np.multiply(x, y, dtype=np.float64))
     total = np.asarray(product + z)
-    middle = total.view(np.int64) & _BELOW == _HALF
-    if not (middle | (np.abs(total) < _NORMAL) & (total != 0)).any():
+    if not (_some(total.view(np.int64) & _BELOW == _HALF) or _has_subnormals(total)):
         return total.astype(np.float32)
     high, low = _two_sum(product, np.asarray(z, np.float64))
     out: Array = np.where(np.isfinite(high), _to_odd(high, low), high).astype(np.float32)
     return out
+
+
+def _some(mask: Array) -> bool:
+    """mask.any(), without the Python that NumPy runs for it."""
+    return bool(np.count_nonzero(mask))
+
+
+def _has_subnormals(total: Array) -> bool:
+    """Whether a number other than zero has fewer digits in f32."""
+    small = np.abs(total) < _NORMAL
+    return _some(small) and _some(small & (total != 0))
 
 
 _BELOW, _HALF = (

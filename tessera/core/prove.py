@@ -88,8 +88,7 @@ def _refute(facts: frozenset[Size], splits: int, branches: int) -> bool:
         rows = [_row(f) for f in known]
         system = [*rows, *_definitions(rows)]
         system += _products(system)
-        system = _eliminated(system)
-        return _infeasible([*system, *_rounded(system)], branches)
+        return _refute_linear(*_numbered(system), branches)
     sign = 1 if atom.function == "max" else -1
     for mine, other in ((atom.left, atom.right), (atom.right, atom.left)):
         case = [normal(_replaced(f, atom, mine)) for f in known]
@@ -228,13 +227,31 @@ def _natural(a: Atom) -> bool:
     return bounds(Dim(((((a, 1),), 1),)))[0] >= 0
 
 
-def _tight(r: Row) -> Row:
+# Linear systems: a monomial is a number, 0 for the constant, so that what follows hashes no polynomials.
+
+Line = dict[int, int]  # coefficients
+Natural = Sequence[bool]  # of each variable, whether it is never negative
+
+
+def _numbered(rows: Sequence[Row]) -> tuple[list[Line], Natural]:
+    """The rows with numbers for their monomials, in the order in which they come."""
+    number: dict[Monomial, int] = {(): 0}
+    lines = [{number.setdefault(m, len(number)): c for m, c in r.items()} for r in rows]
+    return lines, [all(_natural(a) for a, _ in m) for m in number]
+
+
+def _refute_linear(rows: Sequence[Line], natural: Natural, branches: int) -> bool:
+    rows = _eliminated(rows, natural)
+    return _infeasible([*rows, *_rounded(rows, natural)], natural, branches)
+
+
+def _tight(r: Line) -> Line:
     """The same fact with the smallest coefficients: 4 q - 4 j - 1 >= 0 is q - j - 1 >= 0."""
-    g = math.gcd(*(c for m, c in r.items() if m))
+    g = math.gcd(*[c for m, c in r.items() if m])
     return {m: c // g for m, c in r.items()} if g > 1 else r
 
 
-def _rounded(rows: Sequence[Row]) -> Iterator[Row]:
+def _rounded(rows: Sequence[Line], natural: Natural) -> Iterator[Line]:
     """Facts without terms that only lower them, where what is left can be rounded.
 
     16 j - 4 q - i - 1 >= 0 for i >= 0 gives 4 j - q - 1 >= 0.
@@ -243,52 +260,61 @@ def _rounded(rows: Sequence[Row]) -> Iterator[Row]:
         for g in {abs(c) for m, c in r.items() if m and abs(c) > 1}:
             kept = {m: c for m, c in r.items() if not m or c % g == 0}
             dropped = [(m, c) for m, c in r.items() if m not in kept]
-            if dropped and all(c < 0 and all(_natural(a) for a, _ in m) for m, c in dropped):
+            if dropped and all(c < 0 and natural[m] for m, c in dropped):
                 yield _tight(kept)
 
 
-def _eliminated(rows: Sequence[Row]) -> list[Row]:
+def _eliminated(rows: Sequence[Line], natural: Natural) -> list[Line]:
     """The rows with variables that an equation gives put in, so that what is left can be rounded.
 
     x = 2 q and x = 2 r + 1 become 2 q - 2 r - 1 = 0, which rounding refutes.
     """
     rows = [_tight({m: c for m, c in r.items() if c}) for r in rows]
-    used: set[Monomial] = set()
-    while True:
-        there = {frozenset(r.items()) for r in rows}
-        found = next(
-            (
-                (r, m)
-                for r in rows
-                if frozenset((n, -c) for n, c in r.items()) in there
-                for m, c in r.items()
-                if m and abs(c) == 1 and m not in used
-            ),
-            None,
-        )
-        if found is None:
-            return rows
+    keys = [frozenset(r.items()) for r in rows]
+    used: set[int] = set()
+    while (found := _equation(rows, keys, used)) is not None:
         r, m = found
         used.add(m)
         value = {n: -c * r[m] for n, c in r.items() if n != m}  # what m is equal to
-        more = [value] if all(_natural(a) for a, _ in m) else []
-        rows = [_tight(_put(x, m, value)) for x in rows] + more
-        rows = [x for x in rows if any(x) or x.get((), 0) < 0]
+        made: list[tuple[Line, frozenset[tuple[int, int]]]] = []
+        for x, key in zip(rows, keys, strict=True):
+            if m in x:
+                x = _tight(_put(x, m, value))
+                key = frozenset(x.items())
+            made.append((x, key))
+        if natural[m]:
+            made.append((value, frozenset(value.items())))
+        kept = [(x, key) for x, key in made if any(x) or x.get(0, 0) < 0]
+        rows, keys = [x for x, _ in kept], [key for _, key in kept]
+    return list(rows)
 
 
-def _put(r: Row, m: Monomial, value: Row) -> Row:
-    """A row with a value in the place of a monomial."""
-    if m not in r:
-        return r
+def _equation(
+    rows: Sequence[Line], keys: Sequence[frozenset[tuple[int, int]]], used: set[int]
+) -> tuple[Line, int] | None:
+    """A row whose opposite is a row too, and a variable of it that is not used, whose coefficient is 1 or
+    -1.
+    """
+    there = set(keys)
+    for r in rows:
+        if frozenset([(n, -c) for n, c in r.items()]) in there:
+            for m, c in r.items():
+                if m and abs(c) == 1 and m not in used:
+                    return r, m
+    return None
+
+
+def _put(r: Line, m: int, value: Line) -> Line:
+    """A row with a value in the place of a variable."""
     out = {n: c for n, c in r.items() if n != m}
     for n, c in value.items():
         out[n] = out.get(n, 0) + r[m] * c
     return {n: c for n, c in out.items() if c}
 
 
-def _infeasible(rows: Sequence[Row], branches: int) -> bool:
+def _infeasible(rows: Sequence[Line], natural: Natural, branches: int) -> bool:
     rows = [_tight(r) for r in rows]
-    point = _feasible(rows)
+    point = _feasible(rows, natural)
     if point is None:
         return True
     if branches == 0:
@@ -297,38 +323,38 @@ def _infeasible(rows: Sequence[Row], branches: int) -> bool:
     if broken is None:
         return False
     low = math.floor(point[broken])
-    return _infeasible([*rows, {broken: -1, (): low}], branches - 1) and _infeasible(
-        [*rows, {broken: 1, (): -low - 1}], branches - 1
+    return _infeasible([*rows, {broken: -1, 0: low}], natural, branches - 1) and _infeasible(
+        [*rows, {broken: 1, 0: -low - 1}], natural, branches - 1
     )
 
 
-def _feasible(rows: Sequence[Row]) -> Mapping[Monomial, Fraction] | None:
+def _feasible(rows: Sequence[Line], natural: Natural) -> Mapping[int, Fraction] | None:
     """A rational point where every row is at least 0, or None when there is none.
 
     The dual simplex method without an objective, by Bland's rule: each row is a slack variable
     that must not be negative, written in variables that are 0.  A negative one that nothing can
     raise refutes the system.  After too many pivots some point is claimed, which proves nothing.
     """
-    columns: list[tuple[Monomial, int]] = []
+    columns: list[tuple[int, int]] = []
     for m in dict.fromkeys(m for r in rows for m in r if m):
         columns.append((m, 1))
-        if not all(_natural(a) for a, _ in m):
+        if not natural[m]:
             columns.append((m, -1))
     number = {c: i for i, c in enumerate(columns)}
-    table: dict[int, Line] = {}
+    table: dict[int, Scaled] = {}
     for i, r in enumerate(rows):
-        made = {-1: r.get((), 0)}
+        made = {-1: r.get(0, 0)}
         for m, c in r.items():
             if m and c:
                 made[number[m, 1]] = c
-                if (m, -1) in number:
+                if not natural[m]:
                     made[number[m, -1]] = -c
         table[len(columns) + i] = 1, made
     for _ in range(_PIVOTS):
-        low = min((v for v, (_, r) in table.items() if r[-1] < 0), default=None)
+        low = min([v for v, (_, r) in table.items() if r[-1] < 0], default=None)
         if low is None:
             break
-        enter = min((j for j, c in table[low][1].items() if j >= 0 and c > 0), default=None)
+        enter = min([j for j, c in table[low][1].items() if j >= 0 and c > 0], default=None)
         if enter is None:
             return None
         _pivot(table, low, enter)
@@ -341,10 +367,10 @@ def _feasible(rows: Sequence[Row]) -> Mapping[Monomial, Fraction] | None:
 
 
 # scale * variable = the sum of these coefficients of other variables; -1 is the constant
-Line = tuple[int, dict[int, int]]
+Scaled = tuple[int, Line]
 
 
-def _pivot(table: dict[int, Line], leave: int, enter: int) -> None:
+def _pivot(table: dict[int, Scaled], leave: int, enter: int) -> None:
     """Exchange a variable that is written in others with one of those."""
     scale, row = table.pop(leave)
     by = row.pop(enter)

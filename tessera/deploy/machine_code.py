@@ -13,6 +13,7 @@ from tessera.compile import run_passes
 from tessera.compile.artifact import Image
 from tessera.compile.cpu.build import Building
 from tessera.compile.driver import Driver
+from tessera.compile.fallback import Task, demanded
 from tessera.compile.passes import SCHEDULE, Context
 from tessera.compile.pipeline import passes_of
 from tessera.core.flags import carried
@@ -94,6 +95,10 @@ class _Objects:
 
 def compile_for(g: Graph, processor: Processor, numerics: str) -> Compiled:
     """A traced graph compiled for a processor; the same graph gives the same bytes on every machine."""
+    return demanded(Task(g, "cpu", numerics), lambda: _compiled(g, processor, numerics))
+
+
+def _compiled(g: Graph, processor: Processor, numerics: str) -> Compiled:
     objects = _Objects(processor)
     with assume(processor):
         lowered = run_passes(g, "cpu", numerics)[-1].graph

@@ -18,6 +18,7 @@ from typing import Any
 from tessera.algebra.laws.log import Rewrite
 from tessera.compile.cpu.executable import MachineExecutable
 from tessera.compile.executable import PassResult, last_of
+from tessera.compile.fallback import PlainExecutable, failed
 from tessera.compile.gpu.compilation import GpuCompilation
 from tessera.compile.passes import GRAPH, SCHEDULE
 from tessera.core.errors import OperandError
@@ -57,6 +58,8 @@ def write_page(
     where = Path(path if path is not None else f"{e.graph.name}.html")
     demand_folder(where)
     demand_architectures(gpu)
+    if isinstance(e, PlainExecutable):
+        raise failed("inspect", "levels to show")
     text = page_of(e, inputs, log, gpu)
     try:
         write_whole(where, text)
@@ -121,6 +124,8 @@ def run_page(
                 row["program"] += len(programs)
         programs += shown
     if not programs:
+        if any(isinstance(c.executable, PlainExecutable) for c in compilations):
+            raise failed("inspect", "levels to show")
         raise OperandError(
             f"inspect: {title} compiled nothing for this machine; call a jitted function or a kernel in it"
         )

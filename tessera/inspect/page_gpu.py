@@ -13,11 +13,12 @@ from typing import Any, cast
 from tessera.checks.roofline import MACHINES
 from tessera.compile import compile_graph, run_passes
 from tessera.compile.cpu.executable import MachineExecutable
+from tessera.compile.fallback import Task, demanded
 from tessera.compile.gpu.compilation import GpuCompilation
-from tessera.compile.gpu.offline import offline_program
+from tessera.compile.gpu.offline import OfflineProgram, offline_program
 from tessera.compile.pipeline import SPECIALIZE
 from tessera.core.errors import CompileError, DeviceError, OperandError
-from tessera.core.flags import carried
+from tessera.core.flags import carried, flags
 from tessera.core.processor import cores
 from tessera.inspect.page_data import Collector, Data, memory_data
 from tessera.inspect.page_mix import mix_of
@@ -103,8 +104,11 @@ class GpuCollector(Collector):
     on_gpu = True
 
     def __init__(self, traced: Graph, sizes: Mapping[str, int], target: tuple[str, Any, int]):
-        passed = run_passes(traced, target[0])
-        self.made = offline_program(passed[-1].graph, target, sizes, passed)
+        def made() -> OfflineProgram:
+            passed = run_passes(traced, target[0])
+            return offline_program(passed[-1].graph, target, sizes, passed)
+
+        self.made = demanded(Task(traced, target[0], flags().numerics), made)
         record = self.made.driver.record
         at = next(s.result for s in record if s.name == SPECIALIZE)
         super().__init__(record, at)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.compile import PASSES
 from tessera.compile.executable import Executable, PassResult
-from tessera.compile.fallback import PlainExecutable
+from tessera.compile.fallback import PlainExecutable, failed
 from tessera.compile.passes import GRAPH
 from tessera.core.deferred import Deferred
 from tessera.core.dims import symbols
@@ -147,13 +147,7 @@ class Lowered:
     def _machine(self, level: str) -> MachineExecutable:
         self._demand_numbers(level)
         if isinstance(self._executable, PlainExecutable):
-            raise located(
-                OperandError(
-                    f"lower: the compiler failed on this function, which has no {level} level; the warning "
-                    "says "
-                    "where, and TESSERA_STRICT=1 makes it an error"
-                )
-            )
+            raise located(failed("lower", f"{level} level"))
         if type(self._executable) is Executable:
             raise located(
                 OperandError(f"lower: target 'numpy' has no {level} level; use jit(target=\"cpu\")")

@@ -6,7 +6,7 @@ are still to come, each with a set of bytes on top; the empty stack is an end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -81,14 +81,19 @@ def optional(node: Any) -> Any:
 
 def shortest(node: Any) -> int:
     """The fewest bytes of a node, given those of its Refs so far."""
+    return _fewest(node, shortest)
+
+
+def _fewest(node: Any, of: Callable[[Any], int]) -> int:
+    """The fewest bytes of a node by those of its parts."""
     if isinstance(node, Bytes):
         return 1
     if isinstance(node, Seq):
-        return min(sum(shortest(p) for p in node.parts), NEVER)
+        return min(sum(of(p) for p in node.parts), NEVER)
     if isinstance(node, Alt):
-        return min((shortest(o) for o in node.options), default=NEVER)
+        return min((of(o) for o in node.options), default=NEVER)
     if isinstance(node, Repeat):
-        return min(node.least * shortest(node.part), NEVER) if node.least else 0
+        return min(node.least * of(node.part), NEVER) if node.least else 0
     found: int = node.shortest
     return found
 
@@ -132,12 +137,10 @@ def pushed(node: Any, rest: Stack | None) -> Stack:
 
 def _size(node: Any) -> int:
     """The fewest bytes of a node once all Refs are settled."""
-    if isinstance(node, Bytes):
-        return 1
-    if isinstance(node, NodeRef):
-        return node.shortest
+    if isinstance(node, Bytes | NodeRef):
+        return _fewest(node, _size)
     if node.size is None:
-        node.size = shortest(node)
+        node.size = _fewest(node, _size)  # its parts once each: values share theirs many times over
     size: int = node.size
     return size
 

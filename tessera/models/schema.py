@@ -184,11 +184,8 @@ class Grammar:
         ):
             if key in s:
                 _known(s, {key, "type"} if key in ("const", "enum") else {key})
-                return make(s[key], depth)
-        kinds = s.get("type", _implied(s))
-        many = kinds if isinstance(kinds, list) else [kinds]
-        if not many or not all(isinstance(k, str) and k in KEYS for k in many):
-            raise OperandError(f"schema: type is {kinds!r:.60}, expected among {', '.join(KEYS)}")
+                return make(_of_kind(s, key), depth)
+        many = _kinds(s)
         _known(s, {"type"}.union(*(KEYS[k] for k in many)))
         made = [getattr(self, f"_{k}")(s, depth) for k in many]
         return made[0] if len(made) == 1 else Alt(made)
@@ -327,6 +324,38 @@ def _known(s: dict[str, Any], keys: set[str]) -> None:
         raise OperandError(
             f"schema: {unknown[0]!r:.60} is not taken here; expected {', '.join(sorted(keys))}"
         )
+
+
+def _kinds(s: dict[str, Any]) -> list[str]:
+    """The types that a schema allows."""
+    kinds = s.get("type", _implied(s))
+    many = kinds if isinstance(kinds, list) else [kinds]
+    if not many or not all(isinstance(k, str) and k in KEYS for k in many):
+        raise OperandError(f"schema: type is {kinds!r:.60}, expected among {', '.join(KEYS)}")
+    return many
+
+
+def _of_kind(s: dict[str, Any], key: str) -> Any:
+    """What is given by `key`; of the values that const or enum list, those of the types beside it."""
+    given = s[key]
+    if "type" not in s or key not in ("const", "enum"):
+        return given
+    kinds = _kinds(s)
+    values = given if key == "enum" and isinstance(given, list) else [given]
+    left = [v for v in values if any(_is(v, k) for k in kinds)]
+    if not left:
+        raise OperandError(f"schema: no value of {key} has the type {' or '.join(kinds)}")
+    return left if key == "enum" else given
+
+
+def _is(v: Any, kind: str) -> bool:
+    """Whether a value has a type; a float without a fraction is an integer."""
+    if isinstance(v, bool) or v is None:
+        return kind == ("null" if v is None else "boolean")
+    if kind == "integer":
+        return isinstance(v, int) or (isinstance(v, float) and v.is_integer())
+    found = {"number": int | float, "string": str, "array": list, "object": dict}.get(kind)
+    return found is not None and isinstance(v, found)
 
 
 def _implied(s: dict[str, Any]) -> Any:

@@ -62,7 +62,7 @@ class Metrics:
             for name in sorted(self._counts):
                 out += _head(name, "counter")
                 for labels, n in sorted(self._counts[name].items()):
-                    out.append(f"tessera_{name}{_labels(labels)} {n:g}")
+                    out.append(f"tessera_{name}{_labels(labels)} {n:.15g}")
             for name in sorted(self._times):
                 out += _head(name, "histogram")
                 total = 0
@@ -72,7 +72,7 @@ class Metrics:
                 out.append(f"tessera_{name}_sum {self._sums[name]:.6f}")
                 out.append(f"tessera_{name}_count {total}")
         for name, x in gauges.items():
-            out += [*_head(name, "gauge"), f"tessera_{name} {x:g}"]
+            out += [*_head(name, "gauge"), f"tessera_{name} {x:.15g}"]
         return "\n".join(out) + "\n"
 
 

@@ -103,14 +103,14 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; an OSError says why not."""
+    """A socket that listens; an OSError or an OverflowError says why not."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
         made.listen(BACKLOG)  # clients that come while the model loads wait
-    except OSError:
+    except (OSError, OverflowError):
         made.close()
         raise
     return made

@@ -116,14 +116,14 @@ def tools_of(fields: Fields) -> Tools | None:
     given = fields.raw("tools")
     choice = fields.raw("tool_choice")
     parallel = "parallel_tool_calls" not in fields or fields.flag("parallel_tool_calls")
-    if given is None:
+    if given is None or given == []:
         if choice not in (None, "none", "auto"):
             raise Refused(400, "tool_choice asks for a call, but there are no tools")
         return None
     if not isinstance(given, list) or len(given) > MOST or not all(_is_tool(t) for t in given):
         raise Refused(400, f"tools is expected to be a list of up to {MOST} functions with names")
     names = [t["function"]["name"] for t in given]
-    if choice == "none" or not given:
+    if choice == "none":
         return None
     return Tools(given, _required(choice, names), parallel)
 

@@ -55,6 +55,15 @@ def euler(x, v):
     return x, v
 
 
+def residual(x, v):
+    """A value that is part of two factors; the ops of one of them come after it."""
+    first = op.exp(op.sin(x))
+    other, y = (first * 2) @ v, v
+    for _ in range(600):
+        y = op.maximum(0.5 * y, x)
+    return other, (y + first) @ v
+
+
 def turned(x):
     for _ in range(130):
         x = op.flip(op.roll(x, 1, 0), 1)
@@ -65,11 +74,12 @@ def turned(x):
     "f",
     [
         euler,
+        residual,
         lambda x, v: turned(x) @ v,
         ts.grad(lambda x, v: op.sum(turned(x) * v)),
         ts.grad(lambda x, v: op.sum(euler(x, v)[0] ** 2)),
     ],
-    ids=["steps", "views", "gradient of views", "gradient of steps"],
+    ids=["steps", "factors", "views", "gradient of views", "gradient of steps"],
 )
 def test_ops_one_within_another_are_cut_before_the_compiler_calls_itself_too_often(f) -> None:
     """100 unrolled steps of an integration and 200 views of views reached Python's recursion limit, and ran

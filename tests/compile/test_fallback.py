@@ -378,6 +378,22 @@ def test_levels_of_a_program_that_failed_are_refused_by_name(lenient, monkeypatc
         lowered.tile  # noqa: B018
 
 
+def test_pages_and_bundles_of_a_program_that_failed_are_refused_by_name(
+    lenient, monkeypatch, tmp_path
+):
+    """Both need what only the whole compiler makes; the page met an AttributeError."""
+    LEVELS["fuse"](monkeypatch, False)
+    f, args = ts.jit(program), arguments()
+    refused = pytest.raises(
+        OperandError, match="inspect: the compiler failed on this function, which has no"
+    )
+    with pytest.warns(ts.CompilerFaultWarning), refused:
+        f.inspect(*args, path=tmp_path / "page.html")
+    with pytest.raises(CompilerFault, match=r"the compiler failed in fuse .*`tessera replay` runs"):
+        ts.bundle.save(program, tmp_path / "bundle", *args)
+    assert not [x for x in tmp_path.iterdir() if x.name != "faults"]
+
+
 def test_a_fault_in_preparing_calls_without_python_leaves_calls_through_it(lenient, monkeypatch):
     monkeypatch.setattr(lang_jit, "follow", failing(None, KeyError("call"), lambda x: True))
     f, x = ts.jit(lambda a: a + 1), data(3)

@@ -7,13 +7,15 @@ function written with them has the same bits everywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from tessera.core.fma import fma
+from tessera.core.fma import unguarded_fma
 
 Array = np.ndarray[Any, np.dtype[Any]]
 V = TypeVar("V")  # the values of an algebra: arrays for NumPy, names of registers for LLVM
@@ -100,7 +102,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
-    "fma": fma,
+    "fma": unguarded_fma,  # evaluate() ignores warnings
     "neg": np.negative,
     "abs": np.abs,
     "sqrt": np.sqrt,
@@ -130,6 +132,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+@lru_cache(1 << 12)
+def _constant(value: float, sign: float, dtype: type[Any]) -> Array:
+    """A constant as an array; 0.0 and -0.0, which are equal, differ in their sign."""
+    made = np.asarray(value, dtype)
+    made.flags.writeable = False
+    return made
+
+
 class NumpyAlgebra:
     """The primitives on arrays."""
 
@@ -140,7 +150,7 @@ class NumpyAlgebra:
 
     def real(self, value: float) -> Array:
         """A constant, rounded to the format."""
-        return np.asarray(value, self._real)
+        return _constant(value, math.copysign(1, value), self._real)
 
     def integer(self, value: int) -> Array:
         """An integer constant."""

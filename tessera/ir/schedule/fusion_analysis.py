@@ -17,6 +17,7 @@ COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "erfc": 24, "sin": 14, "cos
          "lgamma": 100, "digamma": 80, "gamma": 120, "erfinv": 100, "erfcinv": 100,
          "philox_low": 60, "philox_high": 60}  # fmt: skip
 _PICK = 6  # elements that are read one by one
+DEEP = 100  # ops of a term, one within another: passes call themselves for each
 _KINDS = FORMATS.keys() - {"c64", "c128"}
 
 
@@ -176,15 +177,32 @@ class Questions:
         return n.op.view is not None and self.is_loop_nest(n)
 
     def is_readable(self, v: Value) -> bool:
-        """Whether an element follows from tensors in memory alone: no fold on the way has yet to run."""
-        if v in self.names or v.node is None:
-            return v in self.names
-        n = v.node
-        point = all(x.shape == v.shape for x in n.operands) and n.op.combine is None
+        """Whether an element is a term of tensors in memory alone: no fold on the way has yet to run."""
+        depths: dict[Value, int] = {}
+        waiting = [v]  # operands last: Python's stack is shorter than a model
+        while waiting:
+            w = waiting[-1]
+            n = w.node
+            if w in self.names:
+                depths[w] = 0
+            elif n is None or not self.is_computed_in_place(w, n):
+                return False
+            elif missing := [x for x in n.operands if x not in depths]:
+                waiting += missing
+                continue
+            else:
+                depths[w] = 1 + max((depths[x] for x in n.operands), default=0)
+                if depths[w] > DEEP:
+                    return False
+            waiting.pop()
+        return True
+
+    def is_computed_in_place(self, v: Value, n: Node) -> bool:
+        """Whether who reads the result v of a node can compute its elements from those of the operands."""
         if n.op.pick is not None:  # at places that follow from tensors that exist
-            return n.operands[0] in self.names and all(map(self.is_readable, n.operands[1:]))
-        plain = n.op.view is not None or (point and self.is_loop_nest(n))
-        return plain and all(map(self.is_readable, n.operands))
+            return n.operands[0] in self.names
+        same = n.op.combine is None and all(x.shape == v.shape for x in n.operands)
+        return n.op.view is not None or (same and self.is_loop_nest(n))
 
     def is_layout(self, n: Node) -> bool:
         """A view of a tensor in memory, or a copy of it."""

@@ -24,7 +24,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element, forbidden
 from tessera.ir.schedule.factors import has_positions, is_better_turned, unpacks, widens
-from tessera.ir.schedule.fusion_analysis import COST, Questions
+from tessera.ir.schedule.fusion_analysis import COST, DEEP, Questions
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
     Apply,
@@ -58,7 +58,6 @@ from tessera.ir.schedule.views import (
 _CHEAP = 4  # a term above it is not computed twice
 _FEW_TENSORS = 2  # that a term reads, where it is computed again on a GPU: not measured by itself
 CHEAP_ON_GPU = 48  # where arithmetic costs less beside memory
-_DEEP = 100  # ops of a term, one within another: passes call themselves for each
 _LONG = 400  # cost of a term at most: compilers take more than twice as long for twice as much
 _LARGE = 800  # and of the stages of a kernel together
 
@@ -161,7 +160,7 @@ class _GraphLowering(Questions):
         self.depths[v] = self.depth(n)
         if v in self.returned or any(not self.is_loop_nest(u) for u in users):
             return True
-        if self.depths[v] > _DEEP or self.is_result_reshaped(v):
+        if self.depths[v] > DEEP or self.is_result_reshaped(v):
             return True
         if not n.op.casts and self.is_picked(v):
             return True
@@ -263,12 +262,13 @@ class _GraphLowering(Questions):
             if w not in self.within:
                 made = [u.results[0] for u in self.users[w] if not self.is_contraction(u)]
                 waiting += (x for x in made if x not in way)
-                way = {**dict.fromkeys(made, w), **way}
+                for x in made:
+                    way.setdefault(x, w)
         self.within.update(dict.fromkeys(way, True))
         return True
 
     def leads_on(self, v: Value) -> bool:
-        """Whether nobody wants a value but contractions, which make it, and what may be part of a factor."""
+        """Whether all users of a value are contractions that compute it, or ops of such a factor."""
         users = self.users.get(v, [])
         return bool(users) and v not in self.returned and all(
             self.is_readable(v) and self.is_widened(v) if self.is_contraction(u)

@@ -15,8 +15,8 @@ from tessera.core.dot_words import dot_words, words
 from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
 from tessera.core.evaluate import cast, scalar
-from tessera.core.evaluator import evaluator
-from tessera.core.fma import fma
+from tessera.core.evaluator import evaluator, evaluators
+from tessera.core.fma import unguarded_fma
 from tessera.core.rounding import round_to
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 
@@ -41,10 +41,11 @@ def interpret(
     counts = [int(substitute(n, sizes)) for _, n in kernel.grid]
     names = [name for name, _ in kernel.grid]
     memories = dict(zip(kernel.parameters, arrays, strict=True))
+    boxes: dict[Operation, _Box] = {}
     with np.errstate(all="ignore"):
         for point in product(*map(range, counts)):
             here = {**sizes, **dict(zip(names, point, strict=True))}
-            instance = Instance(here, dict(memories), watch)
+            instance = Instance(here, dict(memories), watch, boxes)
             instance.block(kernel.body, ())
             instance.finish()
 
@@ -53,16 +54,38 @@ class NotDistinctError(VerifyError):
     """Two elements of a tile are stored to one place that distinct=True promised to differ."""
 
 
+class _Box:
+    """What the accesses of an operation have in common: where its box begins, how large it is, what may lie
+    outside.
+    """
+
+    __slots__ = ("axes", "begin", "extent", "order", "squeezed")
+
+    def __init__(self, op: Operation):
+        a = op.attributes
+        self.begin, self.extent = evaluators(tuple(a["at"])), tuple(a["extent"])
+        self.axes = tuple((i, n, i in a["masked"]) for i, n in enumerate(self.extent))
+        kept = a["axes"]
+        self.squeezed = tuple(i for i in range(len(self.extent)) if i not in kept)
+        order = _orders(kept)[1]
+        self.order = order if order != tuple(range(len(order))) else None
+
+
 class Instance:
-    """One program instance: the values of its variables, tiles and memories."""
+    """One program instance: the values of its variables, tiles and memories.
+
+    Instances of one kernel may share what they know of the boxes of its operations.
+    """
 
     def __init__(
         self,
         variables: dict[str, int],
         memories: dict[Memory, Array],
         watch: Watch | None = None,
+        boxes: dict[Operation, _Box] | None = None,
     ):
         self.variables, self.memories, self.watch = variables, memories, watch
+        self.boxes = {} if boxes is None else boxes
         self.tiles: dict[Tile, Array] = {}
         self.pending: list[Callable[[], None]] = []  # stores that have not arrived
         self.current: Operation | None = None
@@ -71,14 +94,16 @@ class Instance:
         return x if isinstance(x, int) else evaluator(x)(self.variables)
 
     def block(self, block: Block, inputs: Sequence[Array]) -> list[Array]:
-        self.tiles.update(zip(block.arguments, inputs, strict=True))
+        tiles, watch = self.tiles, self.watch
+        tiles.update(zip(block.arguments, inputs, strict=True))
         for op in block.operations:
             self.current = op
-            results = getattr(self, f"_{op.name}")(op, *(self.tiles[t] for t in op.operands))
-            self.tiles.update(zip(op.results, results, strict=True))
-            if self.watch is not None:
-                self.watch(op, self, results)
-        return [self.tiles[t] for t in block.outputs]
+            results = getattr(self, f"_{op.name}")(op, *[tiles[t] for t in op.operands])
+            for t, x in zip(op.results, results, strict=True):
+                tiles[t] = x
+            if watch is not None:
+                watch(op, self, results)
+        return [tiles[t] for t in block.outputs]
 
     def finish(self) -> None:
         """Let what is still on its way arrive."""
@@ -104,15 +129,24 @@ class Instance:
             values = self.block(op.block, values)
         return values
 
+    def box(self, op: Operation) -> _Box:
+        """The box of an access."""
+        found = self.boxes.get(op)
+        if found is None:
+            found = self.boxes[op] = _Box(op)
+        return found
+
     def part(self, op: Operation) -> tuple[Array, tuple[slice, ...], tuple[slice, ...]]:
         """The memory, and what of the box lies inside of it: where in the memory, where in the box."""
         assert op.memory is not None
-        data, a = self.memories[op.memory], op.attributes
+        data, box = self.memories[op.memory], self.box(op)
         there, here = [], []
-        for axis, (at, n) in enumerate(zip(a["at"], a["extent"], strict=True)):
-            first, size = self.number(at), data.shape[axis]
-            low, high = max(first, 0), min(first + n, size)
-            if high - low < n and axis not in a["masked"]:
+        for first, (axis, n, masked), size in zip(
+            box.begin(self.variables), box.axes, data.shape, strict=True
+        ):
+            low = first if first > 0 else 0
+            high = first + n if first + n < size else size
+            if high - low < n and not masked:
                 raise VerifyError(
                     f"{op.name}: elements {first} to {first + n - 1} lie outside axis {axis} of "
                     f"{op.memory} of size {size}"
@@ -135,9 +169,9 @@ class Instance:
 
     def _load(self, op: Operation) -> list[Array]:
         data, there, here = self.part(op)
-        extent, t = op.attributes["extent"], op.results[0]
-        box = np.array(data[there])
-        if box.shape != tuple(extent):
+        extent, t = self.box(op).extent, op.results[0]
+        box = data[there].copy()
+        if box.shape != extent:
             seen, box = box, np.full(extent, round_to(np.asarray(op.attributes["fill"]), t.dtype))
             box[here] = seen
         return [self._kept(op, box)]
@@ -222,11 +256,11 @@ class Instance:
                 )
         return []
 
-    def _kept(self, op: Operation, box: Array) -> Array:
-        kept = op.attributes["axes"]
-        if len(kept) < box.ndim:
-            box = np.squeeze(box, tuple(i for i in range(box.ndim) if i not in kept))
-        return np.transpose(box, _orders(kept)[1])
+    def _kept(self, op: Operation, values: Array) -> Array:
+        box = self.box(op)
+        if box.squeezed:
+            values = values.squeeze(box.squeezed)
+        return values if box.order is None else values.transpose(box.order)
 
     def _full(self, op: Operation) -> list[Array]:
         t = op.results[0]
@@ -259,7 +293,7 @@ class Instance:
         a, b = a.astype(acc.dtype), b.astype(acc.dtype)
         for k in range(a.shape[1]):
             x, y = a[:, k : k + 1], b[k : k + 1]
-            acc = fma(x, y, acc) if acc.dtype.kind == "f" else acc + x * y
+            acc = unguarded_fma(x, y, acc) if acc.dtype.kind == "f" else acc + x * y
         return [acc]
 
     def _dot_parts(self, op: Operation, x: Array, y: Array, acc: Array) -> list[Array]:

@@ -68,10 +68,11 @@ def plan(
     on = machine_named(machine)
     if isinstance(f, str | Transformer):
         given = {"types": types, "optimizer": optimizer, "rules": rules, "zero": zero, "tp": tp}
-        if any(v for v in given.values()):
+        others = [k for k, v in given.items() if v is not None and v != ()]
+        if others:
             raise OperandError(
-                f"plan: {', '.join(k for k, v in given.items() if v)} belong to the plan of a function, but "
-                f"{described(f).name} is described by its sizes; give batch= alone"
+                f"plan: {', '.join(others)} belong to the plan of a function, but {described(f).name} is "
+                "described by its sizes; give batch= alone"
             )
         return plan_model(described(f), on, batch)
     if not callable(f) or not types:
@@ -79,6 +80,10 @@ def plan(
             "plan: expected a dist.Transformer, the name of one, or a loss with a type for each argument, as in "
             "plan(loss, machine, params, tokens)"
         )
+    if zero is not None and zero not in range(len(ZERO)):
+        raise OperandError(f"plan: zero is {zero!r}, expected 0, 1, 2 or 3")
+    if tp is not None and (type(tp) is not int or tp < 1):
+        raise OperandError(f"plan: tp is {tp!r}, expected a number of devices")
     return _of_function(f, on, types, optimizer, rules, zero, tp)
 
 

@@ -76,7 +76,7 @@ def _literal(value: Any, dtype: DType) -> str:
     if dtype.kind != "f":
         return str(int(value) & 15 if dtype.name == "i4" else int(value))
     with np.errstate(over="ignore"):
-        rounded = dtype.np.type(value)  # type: ignore[union-attr]
+        rounded = dtype.np.type(value)
     if dtype.name in ("f32", "f64"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(rounded)))[0]:016X}"
     bits = int.from_bytes(rounded.tobytes(), "little")

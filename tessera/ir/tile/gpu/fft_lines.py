@@ -24,9 +24,8 @@ _BESIDE = 4  # lines or columns that a block takes at least, where neighbours li
 _WIDE = 16  # and at most: 128 bytes
 _THREADS = 512  # of a block at most: 16 elements to each where it holds the most
 
-Lanes = tuple[
-    Mapping[str, int], Sequence[str]
-]  # their sizes, and from which to which they are counted
+# Sizes of lanes by name, and the order in which they are counted.
+Lanes = tuple[Mapping[str, int], Sequence[str]]
 
 
 def spans(t: Transform, most: int) -> Sequence[Sequence[FourierPass]]:

@@ -21,9 +21,8 @@ _LATENCY = 280  # cycles of a step at least: what a load takes, over the steps t
 _BLOCKS = ((128, 256), (256, 128), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32))
 _SHORT = (256, 512)  # sums whose blocks end so often that two must share a multiprocessor
 _LONG = 512  # terms of a sum whose steps are worth a deep block: one that is whole in a step has no registers
-_DEEP = (
-    2048  # bits along k of a step: three steps of 32 by 32 take 48 of the 64 KB that every GPU has
-)
+# Bits along k of a step: three steps of 32 by 32 take 48 of the 64 KB that every GPU has.
+_DEEP = 2048
 _MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at once
 
 
