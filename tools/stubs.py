@@ -33,11 +33,22 @@ RETURNS = {"Value": ("tessera.lang.tensor", "Tensor")}
 
 def defining(word: str, module: str) -> str:
     """The module that a name was imported from, and so on to the one that defines it."""
+    found = imported(module).get(word)
+    if found is None:
+        return module
+    return defining(word, found) if found.startswith("tessera") else found
+
+
+@cache
+def imported(module: str) -> dict[str | None, str]:
+    """The names that a module imports from others, each with the first that it comes from."""
+    out: dict[str | None, str] = {}
     for n in ast.walk(parsed(module)):
-        if isinstance(n, ast.ImportFrom) and any(word in (a.asname, a.name) for a in n.names):
-            found = n.module or ""
-            return defining(word, found) if found.startswith("tessera") else found
-    return module
+        if isinstance(n, ast.ImportFrom):
+            for a in n.names:
+                out.setdefault(a.asname, n.module or "")
+                out.setdefault(a.name, n.module or "")
+    return out
 
 
 @cache

@@ -128,7 +128,7 @@ def _batches(
             OperandError(f"invariant: batched arguments have first axes of sizes {sorted(sizes)}")
         )
     rows = range(sizes.pop())
-    if any(len(w) != len(rows) for w in want):
+    if any(w.shape[:1] != (len(rows),) for w in want):
         raise located(
             OperandError(
                 f"invariant: a result has no first axis of {len(rows)}, the size of the batch"

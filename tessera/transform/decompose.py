@@ -94,7 +94,7 @@ def _region(g: Graph) -> Graph:
     with building(builder):
         inputs = [builder.input(v.type, v.device) for v in g.inputs[:own]]
         constants = [
-            bind(constant.op, value=Constant(np.ascontiguousarray(host_data(v)), v.dtype))
+            bind(constant.op, value=Constant(np.asarray(host_data(v), order="C"), v.dtype))
             for v in g.captured
         ]
         outputs = copy_into(g, (*inputs, *constants))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tessera import cli
-from tessera.cli import bench
+from tessera.cli import bench, bundle, doctor
 from tessera.cli.arguments import parser
 from tests.support.pinned import pinned
 
@@ -187,3 +187,61 @@ def test_the_table_of_a_bench(
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [x.rstrip() for x in capsys.readouterr().out.splitlines()]
+
+
+def test_passes_are_printed_as_they_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for target in ("cpu", "cuda", "numpy"):
+        assert cli.main(["passes", "--json", "--target", target]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert {r["target"] for r in rows} == {target}
+        assert cli.main(["passes", "--target", target]) == 0
+        lines = printed(capsys)
+        assert lines[0].split() == ["target", "level", "pass", "what", "it", "does"]
+        found = [line.split(maxsplit=3) for line in lines[1:]]
+        assert found == [[r["target"], r["level"], r["name"], r["about"]] for r in rows]
+
+
+REPORT: dict[str, Any] = {
+    "system": {"python": "3.x", "cores": 8}, "devices": ["cpu", "cuda:0 [H200]"],
+    "missing": ["numpy: get it"],
+    "packages": {"numpy": {"version": "2.0", "purpose": "arrays", "get": "pip"},
+                 "triton": {"version": None, "purpose": "GPUs", "get": "pip install tessera[gpu]"}},
+    "settings": {"TESSERA_TARGET": {"value": "cpu", "source": "default"}},
+    "targets": {"cpu": {"works": True, "note": "LLVM"}, "hip": {"works": False, "note": "no GPU"}},
+}  # fmt: skip
+
+
+def test_what_doctor_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: REPORT)
+    assert cli.main(["doctor"]) == 1
+    made = printed(capsys)
+    assert cli.main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == REPORT
+    monkeypatch.setattr(doctor, "examine", lambda: {**REPORT, "missing": []})
+    assert cli.main(["doctor"]) == 0
+    pinned("cli_doctor", [*made, *printed(capsys)[-3:]])
+
+
+DIFFERENT: list[tuple[str, Any, Any]] = [
+    ("manifest", {"a": 1, "b": [1, 2]}, {"a": 2, "b": [1, 3]}), ("manifest", {"a": {"x": 1}},
+    {"a": {"y": 1}}), ("manifest", {}, {}),
+    ("manifest", {"b": [1]}, {"b": [1, 2]}), ("image/1", {"a": 1, "b": 2, "c": 3}, {"a": 2, "b": 3,
+    "c": 4}),
+    ("image/1", {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}, {}), ("graph/f", "one\ntwo\nthree",
+    "one\n  2 \nthree"), ("graph/f", "one\ntwo", "one\ntwo\nx"),
+    ("code", "abcd", "abxd"), ("code", "ab", "abcd"), ("code", "xabc", "yabc"),
+]  # fmt: skip
+
+
+def test_how_parts_of_bundles_differ() -> None:
+    made = []
+    for name, a, b in DIFFERENT:
+        raw = [(json.dumps(x) if isinstance(x, dict) else x).encode() for x in (a, b)]
+        made += [f"{name} {a!r} {b!r}"[:60], *(f"  {x}" for x in bundle._within(name, *raw))]
+    pinned("cli_bundles", made)

@@ -83,7 +83,7 @@ def model_of(g: Graph, opset: int) -> Model:
                 w.symbols.setdefault(symbol, (name, axis))
     for i, (v, data) in enumerate(zip(g.inputs[own:], g.captured, strict=True)):
         w.names[v] = f"weight_{i}"
-        w.initialisers[f"weight_{i}"] = pairs_last(np.ascontiguousarray(host_data(data)))
+        w.initialisers[f"weight_{i}"] = pairs_last(np.asarray(host_data(data), order="C"))
     with scope(Scope.of(g.guards)):
         write_nodes(w, g.nodes)
     outputs = []
@@ -177,7 +177,7 @@ def _decomposed(w: OnnxWriter, n: Node) -> Any:
         ]
     w.names.update(zip(inner, [w.names[v] for v in n.operands], strict=True))
     for outer, captured in builder.captured():
-        w.names[captured] = w.constant(np.ascontiguousarray(host_data(outer)))
+        w.names[captured] = w.constant(np.asarray(host_data(outer), order="C"))
     write_nodes(w, builder.nodes)
     found = tuple(_name(w, v) for v in results)
     return found if n.op.multiple else found[0]
@@ -203,7 +203,7 @@ def _kernel_function(opset: int, name: str, n: Node) -> OnnxFunction:
     ins = tuple(f"operand_{i}" for i in range(len(inner)))
     w.names.update(zip(inner, ins, strict=True))
     for outer, captured in builder.captured():
-        w.names[captured] = w.constant(np.ascontiguousarray(host_data(outer)))
+        w.names[captured] = w.constant(np.asarray(host_data(outer), order="C"))
     write_nodes(w, builder.nodes)
     outs = tuple(f"result_{i}" for i in range(len(results)))
     for v, out in zip(results, outs, strict=True):

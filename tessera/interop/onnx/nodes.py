@@ -144,7 +144,7 @@ def by_places(w: OnnxWriter, n: Node, x: str, *rest: str) -> Any:
     else:
         at = n.op.numpy(at, **n.params)
         flat = w.emit("Reshape", x, w.ints([-1]))
-    return w.emit("Gather", flat, w.constant(np.ascontiguousarray(at)), axis=0)
+    return w.emit("Gather", flat, w.constant(np.asarray(at, order="C")), axis=0)
 
 
 # Folds ----------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def module_text(g: Graph) -> str:
     inputs = [w.fresh(v.dtype, v.shape) for v in g.inputs[:own]]
     w.values.update(zip(g.inputs, inputs, strict=False))
     for v, data in zip(g.inputs[own:], g.captured, strict=True):
-        w.values[v] = w.constant(np.ascontiguousarray(host_data(data)), v.dtype)
+        w.values[v] = w.constant(np.asarray(host_data(data), order="C"), v.dtype)
     with scope(Scope.of(g.guards)):
         write_nodes(w, g.nodes)
     outs = [w.values[v] for v in g.outputs]
@@ -167,7 +167,7 @@ def _decomposed(w: StableHloWriter, n: Node, meaning: Any) -> Any:
         results = [builder.lift(v) for v in results]
     w.values.update(zip(inner, [w.values[v] for v in n.operands], strict=True))
     for outer, captured in builder.captured():
-        w.values[captured] = w.constant(np.ascontiguousarray(host_data(outer)), captured.dtype)
+        w.values[captured] = w.constant(np.asarray(host_data(outer), order="C"), captured.dtype)
     write_nodes(w, builder.nodes)
     return [_value(w, v) for v in results]
 

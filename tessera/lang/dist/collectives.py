@@ -170,7 +170,8 @@ def _exchanged(what: str, x: Any) -> list[Any]:
     _demand_outside(what)
     ranks = range(engine().size)
     text = f"{what} {x.dtype}{list(x.shape)}"
-    return engine().exchange(text, tuple(ranks), [np.ascontiguousarray(x)] * len(ranks))
+    found = engine().exchange(text, tuple(ranks), [np.ascontiguousarray(x)] * len(ranks))
+    return [y.reshape(x.shape) for y in found]  # ascontiguousarray makes vectors of scalars
 
 
 def _stack_of_ranks(what: str, v: Value) -> Value:

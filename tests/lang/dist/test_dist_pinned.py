@@ -223,3 +223,11 @@ def test_choices_of_layouts() -> None:
         c = f.choice(np.zeros((rows, 16), np.float32), np.zeros((16, columns), np.float32))
         made.append(f"{rows} {columns}: {c} {short(c.cost)} {c.tried}")
     pinned("dist_choices", made)
+
+
+def test_a_scalar_stays_one_over_ranks() -> None:
+    """Arrays that are made contiguous had an axis more."""
+    x = ts.tensor(3.0)
+    for f, shape in ((dist.broadcast, ()), (dist.all_reduce, ()), (dist.all_gather, (1,))):
+        assert f(x).shape == shape, f
+        assert float(op.sum(f(x))) == 3.0
