@@ -72,6 +72,22 @@ def _scalars() -> Iterator[Call]:
         yield from _of(f"{name}.Tensor", (n, few))
         yield from _of(f"{name}.Tensor_Scalar", (n, 2))
         yield from _of(f"{name}.Scalar_Tensor", (100, few))
+    for name in ("__lshift__", "__rshift__"):
+        yield from _of(f"{name}.Tensor", (n, few))
+        yield from _of(f"{name}.Scalar", (n, 2), (few, 1))
+    for name in ("gcd", "lcm"):
+        yield from _of(f"{name}.default", (n, m))
+    for name in ("i0", "special_i0e", "special_i1", "special_i1e", "sinc", "special_erfcx"):
+        yield from _of(f"{name}.default", (x,), (n,))
+    yield from _of("special_ndtri.default", (torch.sigmoid(x),))
+    yield from _of("special_log_ndtr.default", (x,))
+    for name in ("igamma", "igammac"):
+        yield from _of(f"{name}.default", (x.abs(), y.abs()), (x.abs(), row.abs()))
+    yield from _of("special_zeta.default", (x.abs() + 2, y.abs() + 1))
+    yield from _of("special_zeta.self_scalar", (2.5, y.abs() + 1))
+    yield from _of("special_zeta.other_scalar", (x.abs() + 2, 1.0))
+    yield from _of("polygamma.default", (1, x.abs() + 1), (3, x.abs() + 1))
+    yield from _of("ldexp.Tensor", (x, m), (x, few))
     for mode in (None, "trunc", "floor"):
         yield from _of("div.Scalar_mode", (x, 0.7, {"rounding_mode": mode}))
         yield from _of("div.Tensor_mode", (n, m.abs() + 2, {"rounding_mode": mode}))
@@ -97,6 +113,10 @@ def _moves() -> Iterator[Call]:
         "scatter.value_reduce", (x, 1, at[None] % 4, 2.5, {"reduce": "add"}),
         (x, 0, at[None] % 3, 2.5, {"reduce": "multiply"}),
     )  # fmt: skip
+    for own in (True, False):
+        yield from _of(
+            "scatter_reduce.two", (x, 1, at[None] % 4, _drawn(1, 4), "mean", {"include_self": own})
+        )
     yield from _of(
         "_index_put_impl.default", (x, [at % 3], _drawn(4, 4)), (x, [None, at % 4], _drawn(3, 4), True),
         (x, [at % 3, at % 4], _drawn(4), True), (batch, [None, at % 3, at % 4], _drawn(2, 4)),
@@ -110,6 +130,9 @@ def _moves() -> Iterator[Call]:
 
 def _folds() -> Iterator[Call]:
     x, batch = _drawn(3, 4), _drawn(2, 3, 4)
+    ties = _drawn(3, 8, kind="i") % 4
+    for name in ("cummax", "cummin"):
+        yield from _of(f"{name}.default", (x, 0), (batch, -1), (ties, 1), (ties > 1, 0))
     for name in ("log_softmax.int", "softmax.int"):
         yield from _of(name, (x, 0), (x, 1), (batch, -2), (x, -1, torch.float64))
     for name in ("std", "var"):

@@ -14,7 +14,7 @@ from tessera.checks.findings import Report
 from tessera.checks.roofline import MACHINES
 from tessera.cli.programs import example, execute, size_of, specs_of
 from tessera.cli.show import UsageError, split
-from tessera.cli.subjects import calls_of, could_make, own_name
+from tessera.cli.subjects import calls_of, could_make, full_name, is_of, own_name
 from tessera.ir.tile.ir import Kernel
 from tessera.lang.annotation import TensorSpec
 from tessera.lang.checks import check
@@ -64,8 +64,9 @@ def _targets(path: str, name: str, calls: Calls) -> list[Any]:
     kinds = (Kernel, Jitted, KernelFunction, Verified)
     found = {k: v for k, v in defined.items() if isinstance(v, kinds)}
     if not found or (name and name not in found and could_make(path, name, defined)):
-        found = {c.name: c.function for c in calls() if c.function is not None}
         name = own_name(defined, name)
+        called = [c for c in calls() if c.function is not None]
+        found = {name if is_of(c, name) else full_name(c): c.function for c in called}
     if name and name not in found:
         raise UsageError(f"{path} has no kernel '{name}'; it has {', '.join(found) or 'none'}")
     if not found:

@@ -21,7 +21,7 @@ from tessera.cli.programs import (
     specs_of,
 )
 from tessera.cli.show import Console, Failure, UsageError, escape, split, write_file
-from tessera.cli.subjects import own_name
+from tessera.cli.subjects import is_of, own_name
 from tessera.core.deferred import Deferred
 from tessera.inspect.attach import attached
 from tessera.inspect.page import demand_folder, render, run_page, write_page
@@ -133,7 +133,7 @@ def _inspect_run(
         with compilations() as made, watching() as during, suppress(SystemExit, KeyboardInterrupt):
             execute(path, "__main__", args.rest)
         found, seen = made, during
-    shown = [c for c in found if not name or c.name == own]
+    shown = [c for c in found if not name or is_of(c, own)]
     if not shown:
         raise otherwise
     say(_summary(shown), style="dim")

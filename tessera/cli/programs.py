@@ -38,17 +38,26 @@ def found_in(path: str, name: str, defined: Mapping[str, Any]) -> Jitted:
             return next(iter(jitted.values()))
         found = f"has {', '.join(jitted)}" if jitted else "has no jitted function"
         raise UsageError(f"{path} {found}; name one: {path}:function")
-    if name not in defined:
+    found = member(defined, name)
+    if found is None:
         raise UsageError(
             f"{path} defines no '{name}'; it has {', '.join(jitted) or 'no functions'}"
         )
-    if not callable(defined[name]):
-        raise UsageError(f"'{name}' in {path} is {type(defined[name]).__name__}, not a function")
-    found = defined[name]
+    if not callable(found):
+        raise UsageError(f"'{name}' in {path} is {type(found).__name__}, not a function")
     if isinstance(found, BoundMethod):
         raise UsageError(f"{name} is a method of a value in {path}; call {name} when the file runs")
-    f: Jitted = jitted.get(name) or jit(found)
+    f: Jitted = found if isinstance(found, Jitted) else jit(found)
     return f
+
+
+def member(defined: Mapping[str, Any], name: str) -> Any:
+    """What a file defines by a name, or by one such as Class.method; None without it."""
+    first, *rest = name.split(".")
+    found = defined.get(first)
+    for part in rest:
+        found = getattr(found, part, None)
+    return found
 
 
 def specs_of(f: Jitted) -> dict[str, TensorSpec]:
@@ -154,7 +163,7 @@ def _check(path: str) -> None:
     if not Path(path).is_file():
         file, colon, name = path.rpartition(":")
         inner = (
-            f"; {name} is no name of the file itself: name a function, as {file}:function"
+            f"; {name} is no name: name a function, as {file}:function or {file}:Class.method"
             if (colon and Path(file).is_file())
             else ""
         )

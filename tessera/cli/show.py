@@ -53,9 +53,10 @@ def _from_file(e: Exception, path: str) -> str | None:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The file and the function; a colon before anything but a name belongs to the file."""
+    """The file and the function, or Class.method; a colon before anything else belongs to the file."""
     path, _, name = text.rpartition(":")
-    return (path, name) if path and name.isidentifier() else (text, "")
+    is_name = all(map(str.isidentifier, name.split(".")))
+    return (path, name) if path and is_name else (text, "")
 
 
 def console() -> Console:

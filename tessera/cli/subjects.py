@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tessera.cli.programs import execute, found_in, sizes_of, specs_of
+from tessera.cli.programs import execute, found_in, member, sizes_of, specs_of
 from tessera.cli.show import Console, UsageError, escape
 from tessera.core.errors import TesseraError
 from tessera.lang.annotation import TensorSpec
@@ -96,8 +96,9 @@ def could_make(path: str, name: str, defined: Mapping[str, Any]) -> bool:
     if not name:
         return not any(isinstance(v, Jitted) for v in defined.values()) or _count(defined) == 1
     named = ast.walk(ast.parse(Path(path).read_bytes()))
-    return callable(defined.get(name)) or any(
-        isinstance(n, ast.FunctionDef) and n.name == name for n in named
+    last = name.rpartition(".")[2]
+    return callable(member(defined, name)) or any(
+        isinstance(n, ast.FunctionDef) and n.name == last for n in named
     )
 
 
@@ -126,17 +127,30 @@ def own_name(defined: Mapping[str, Any], name: str) -> str:
     """What a function of a file calls itself, as its compilations do: f = ts.jit(lambda x: ...) is
     <lambda>.
     """
-    f = defined.get(name)
+    f = member(defined, name)
+    if "." in name:
+        f = f.function if isinstance(f, BoundMethod) else f
+        return getattr(f, "__qualname__", name)
     return f.name if isinstance(f, Jitted | BoundMethod) else name
+
+
+def full_name(c: Compilation) -> str:
+    """What was compiled, with the class of a method."""
+    return getattr(c.function, "__qualname__", None) or c.name
+
+
+def is_of(c: Compilation, own: str) -> bool:
+    """Whether a compilation is of the function that calls itself so."""
+    return own == (full_name(c) if "." in own else c.name)
 
 
 def _called(calls: Sequence[Compilation], name: str) -> list[Subject]:
     """The functions of these calls, each with the arguments of the first; kernels as jitted functions."""
     first: dict[str, Subject] = {}
     for c in calls:
-        if c.function is None or (name and c.name != name) or c.name in first:
+        if c.function is None or (name and not is_of(c, name)) or full_name(c) in first:
             continue
         is_kernel = isinstance(c.function, KernelFunction)
         f = jit(c.function) if is_kernel else c.function.keeping()
-        first[c.name] = Subject(f, c.args, c.kwargs)
+        first[full_name(c)] = Subject(f, c.args, c.kwargs)
     return list(first.values())

@@ -29,6 +29,11 @@ class BoundMethod:
         return self._jitted.traced_call(self._self, *args, **kwargs)
 
     @property
+    def function(self) -> Jitted:
+        """The method itself, which its class has."""
+        return self._jitted
+
+    @property
     def name(self) -> str:
         """What the method is called."""
         return self._jitted.name

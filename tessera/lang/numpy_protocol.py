@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tessera.core.dtype import c128, f32, f64
 from tessera.core.errors import OperandError, TesseraError, located
 from tessera.core.provided import Provided
 from tessera.ir.graph.ir import Value, concrete
@@ -43,6 +44,9 @@ _COUNTS = {n: int(k) for n, k in (entry.split(":") for entry in _SAME.split())}
 _NAMED = frozenset(
     ("axis", "keepdims", "axes", "side", "shape", "shift", "decimals", "offset", "axis1", "axis2")
 )
+
+# Where axis=None means all elements in a row, and is not the default.
+_FLAT = frozenset(("concatenate", "sort", "argsort", "take_along_axis"))
 
 OPS: Provided[Mapping[str, Any]] = Provided(
     "functions of op", "every public function of op, by name"
@@ -79,12 +83,36 @@ _AS_NUMPY: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def _nonzero(x: Any) -> Any:
+    return OPS.get()["ne"](x, 0)
+
+
+def _floating(x: Any) -> Any:
+    return OPS.get()["cast"](x, f32) if x.dtype.kind in "biu" else x
+
+
+def _wide(x: Any) -> Any:
+    dtype = np.result_type(x.dtype.np if isinstance(x, Value) else x, np.float64)
+    if isinstance(x, Value):
+        return OPS.get()["cast"](x, c128 if dtype.kind == "c" else f64)
+    return np.asarray(x, dtype)
+
+
+# What NumPy's universal functions make of operands that the op takes otherwise: any number is a condition,
+# `float_power` has 64 bits, and `fabs` and `rint` of whole numbers are floats.
+_OPERANDS: dict[str, Callable[[Any], Any]] = {
+    "logical_and": _nonzero, "logical_or": _nonzero, "logical_xor": _nonzero, "logical_not": _nonzero,
+    "float_power": _wide, "fabs": _floating, "rint": _floating,
+}  # fmt: skip
+
+
 def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A universal function of NumPy on tensors: the op of that name, or NumPy's own on the data."""
     name = f.__name__
     found = OPS.get().get(NAMES.get(name, name))
     if method == "__call__" and found is not None and not kwargs:
-        return found(*inputs)
+        prepared = _OPERANDS.get(name)
+        return found(*inputs) if prepared is None else found(*map(prepared, inputs))
     if not all(isinstance(x, np.ndarray) for x in kwargs.get("out", ())):
         ours = f"op.{found.__name__}" if found is not None else "functions of op"
         raise located(
@@ -98,12 +126,22 @@ def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) 
 def function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of NumPy on tensors: the one of op, or NumPy's own on the data."""
     name, given = f.__name__, _given(kwargs)
+    if name in _FLAT and ("axis" in kwargs or args[-1] is None):
+        if kwargs.get("axis") is None:
+            first, *rest = args if "axis" in kwargs else args[:-1]
+            args, kwargs = (_flat(first), *rest), {**kwargs, "axis": 0}
+            given["axis"] = 0
     count = _COUNTS.get(name) if getattr(f, "__module__", "numpy") == "numpy" else None
     if count is not None and len(args) <= count and _NAMED.issuperset(given):
         ours = _AS_NUMPY.get(name) or OPS.get().get(NAMES.get(name, name))
         if ours is not None and _takes(ours, given) and not (name == "where" and len(args) == 1):
             return ours(*args, **given)
     return _on_data(f, args, kwargs)
+
+
+def _flat(x: Any) -> Any:
+    """The elements in a row, of each of several tensors."""
+    return [_flat(y) for y in x] if isinstance(x, tuple | list) else np.ravel(x)
 
 
 def _given(kwargs: dict[str, Any]) -> dict[str, Any]:

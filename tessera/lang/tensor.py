@@ -36,7 +36,7 @@ from tessera.ops.define import AxisLike
 from tessera.runtime import memory
 
 
-def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[Any, Any], Any]:
+def _operator(f: Callable[[Any, Any], Any], swap: bool = False) -> Callable[[Any, Any], Any]:
     """A binary operator; an object that knows what to do with a tensor is left to do it."""
 
     def apply(self: Any, other: Any) -> Any:
@@ -47,6 +47,10 @@ def _operator(f: Callable[[Any, Any], Value], swap: bool = False) -> Callable[[A
         return f(other, self) if swap else f(self, other)
 
     return apply
+
+
+def _divmod(x: Any, y: Any) -> Any:
+    return elementwise.floor_divide(x, y), elementwise.remainder(x, y)
 
 
 def _equality(f: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Any]:
@@ -353,6 +357,10 @@ class Tensor(Value, Plotted, ArrayMethods, Shardable, habits.Habits):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
+    def __contains__(self, x: Any) -> bool:
+        found = self == x
+        return isinstance(found, Value) and bool(reduction.any(found))
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -405,6 +413,8 @@ class Tensor(Value, Plotted, ArrayMethods, Shardable, habits.Habits):
     __floordiv__ = _operator(elementwise.floor_divide)
     __rfloordiv__ = _operator(elementwise.floor_divide, True)
     __mod__, __rmod__ = _operator(elementwise.remainder), _operator(elementwise.remainder, True)
+    __divmod__ = _operator(_divmod)
+    __rdivmod__ = _operator(_divmod, True)
     __pow__, __rpow__ = _operator(elementwise.pow), _operator(elementwise.pow, True)
     __matmul__, __rmatmul__ = _operator(contraction.matmul), _operator(contraction.matmul, True)
     __and__, __rand__ = _operator(elementwise.bitwise_and), _operator(elementwise.bitwise_and, True)

@@ -111,3 +111,37 @@ def test_a_program_that_ends_while_it_is_read_is_told(
     path.write_text(HEAD + "import sys\nf = ts.jit(lambda x: x + 1)\nf(ts.ones(3))\nsys.exit(3)\n")
     assert cli.main([command, str(path)]) == 2
     assert "ends with exit status 3 while it is read; put what it does" in capsys.readouterr().err
+
+
+METHODS = """
+class {name}(nn.Module):
+    w: ts.Tensor
+    def __init__(self):
+        self.w = ts.ones((4, 4))
+    @ts.jit
+    def forward(self, x):
+        return op.{op}(x @ self.w)
+"""
+CALLS = """
+other = Other()
+if __name__ == "__main__":
+    for n in (Net(), other):
+        n.forward(ts.ones((2, 4)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [("Net.forward", "tanh"), ("Other.forward", "erf"), ("other.forward", "erf")],
+)
+def test_a_method_is_named_with_its_class_or_its_instance(
+    function: str, op: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "methods.py"
+    classes = [METHODS.format(name=n, op=o) for n, o in (("Net", "tanh"), ("Other", "erf"))]
+    path.write_text("".join([HEAD, "from tessera import nn\n", *classes, CALLS]))
+    assert cli.main(["compile", f"{path}:{function}", "--stop-at", "graph"]) == 0
+    out = capsys.readouterr().out
+    assert [o for o in ("tanh", "erf") if f'"tessera.{o}"' in out] == [op]
+    assert cli.main(["compile", f"{path}:Net.backward"]) == 2
+    assert "methods.py defines no 'Net.backward'" in capsys.readouterr().err

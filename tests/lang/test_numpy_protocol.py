@@ -35,6 +35,15 @@ CALLS: dict[str, Any] = {
     "tensordot": lambda x: np.tensordot(x, x, axes=2), "expand_dims": lambda x: np.expand_dims(x, 1),
     "round": np.round,
     "fallback": lambda x: np.gradient(x[0]),
+    "concatenate in a row": lambda x: np.concatenate([x, x[:1]], axis=None),
+    "concatenate in a row, by place": lambda x: np.concatenate([x, x], None),
+    "sort in a row": lambda x: np.sort(x, axis=None), "argsort in a row": lambda x: np.argsort(x, None),
+    "take_along_axis in a row": lambda x: np.take_along_axis(x, np.array([7, 2]), axis=None),
+    "logical_and of numbers": lambda x: np.logical_and(np.round(x), 1),
+    "logical_not of numbers": lambda x: np.logical_not(np.round(x)),
+    "logical_xor of numbers": lambda x: np.logical_xor(np.round(x), x),
+    "float_power": lambda x: np.float_power(np.abs(x), 3),
+    "divmod": lambda x: divmod(x, 0.3)[1], "divmod the other way": lambda x: divmod(2, x)[0],
     "fallback with a scalar axis": lambda x: np.apply_along_axis(np.sum, 0, x),
     "add.reduce": lambda x: np.add.reduce(x, axis=0),
     "multiply.outer": lambda x: np.multiply.outer(x[0], x[1]),
@@ -109,3 +118,23 @@ def test_huge_arrays_are_read_in_place() -> None:
     )  # 4 TiB that nobody has
     assert ts.asarray(x).shape == (1 << 40,)
     assert ts.asarray(x)[5].dtype is f32
+
+
+def test_an_element_is_looked_for_among_all() -> None:
+    x = ts.tensor(np.arange(6).reshape(2, 3))
+    assert 4 in x
+    assert 7 not in x
+    assert np.array([0, 1, 2]) in x
+    assert "4" not in x
+    with pytest.raises(ts.TesseraError, match="in on values"):
+        ts.jit(lambda x: 4 in x)(x)
+
+
+def test_universal_functions_have_numpy_s_dtypes() -> None:
+    x, n = ts.tensor(np.array([0.5, 2.0], np.float32)), ts.tensor(np.array([-3, 2]))
+    functions: Any = np
+    assert functions.float_power(x, 2).dtype is f64
+    for f in (functions.fabs, functions.rint):
+        got = f(n)
+        assert got.dtype is f32
+        assert np.array_equal(np.asarray(got), f(np.array([-3, 2])))

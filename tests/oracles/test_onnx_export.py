@@ -19,16 +19,15 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.oracle
 
 # Ops that ONNX has no node for: linear algebra, random bits, complex inputs and results, bits of floats,
-# running folds other than sums, special functions, kernels and functions of one's own.
+# special functions, kernels and functions of one's own.
 NO_FORM = {
     "adjugate", "adjugate_slope", "cholesky", "cluster_turn", "clusters", "complex", "complex_contract",
-    "conj", "cummax",
-    "cummin", "cumprod", "dct", "digamma", "eig", "eigh", "eigvals", "eigvalsh", "erfcinv", "erfinv",
+    "conj", "dct", "digamma", "eig", "eigh", "eigvals", "eigvalsh", "erfcinv", "erfinv",
     "expm", "expm_frechet", "fft", "float_bits", "from_bits", "gamma", "gauged", "host_call", "ifft",
     "imag", "inv",
-    "irfft", "kernel", "lgamma", "linear_recurrence", "logcumsumexp", "loggamma_sample",
+    "irfft", "kernel", "lgamma", "linear_recurrence", "loggamma_sample",
     "loggamma_slope", "lu", "matrix_function", "matrix_function_frechet", "nextafter", "overlap_add",
-    "pinv", "polygamma", "qr", "random_bits", "real", "rfft", "same_in_every_gauge", "searchsorted",
+    "pinv", "polygamma", "qr", "random_bits", "real", "rfft", "same_in_every_gauge",
     "singular_follow", "slogdet", "solve", "svd", "svdvals", "toeplitz_slogdet", "toeplitz_solve",
     "triangular_solve", "tridiagonal_solve",
 }  # fmt: skip
@@ -218,3 +217,48 @@ def test_transforms_of_symbolic_sizes() -> None:
     for n in (10, 11):
         (got,) = run(model_bytes(g, Tensor["B", "S", f32]), x[:, :n])
         np.testing.assert_allclose(got, x[:, :n], atol=1e-5)
+
+
+RUNNING = {
+    "cumprod": lambda x: op.cumprod(x, 1), "cummax": lambda x: op.cummax(x, axis=0),
+    "cummin": lambda x: op.cummin(x, axis=1), "logcumsumexp": lambda x: op.logcumsumexp(x, 1),
+    "of a vector": lambda x: op.cummax(op.reshape(x, -1), axis=0),
+    "turned": lambda x: op.flip(op.cummax(op.flip(x, 0), axis=0), 0),
+    "covariance": lambda x: op.cov(x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_folds(name: str, dtype: str) -> None:
+    f, x = RUNNING[name], np.random.default_rng(0).standard_normal((4, 5)) * 3
+    if dtype == "float32":
+        x[1, 2], x[2, 0] = np.nan, -np.inf
+    if dtype.startswith("int") and name in ("logcumsumexp", "covariance"):
+        x = np.abs(x)
+    x = x.astype(dtype)
+    want = np.asarray(f(ts.tensor(x)))
+    for given in (x, Tensor["N", "M", ts.tensor(x).dtype]):
+        if name == "covariance" and given is not x:
+            continue
+        (got,) = run(model_bytes(f, given), x)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_places_in_a_sorted_list(side: str, dtype: str) -> None:
+    known = np.array([-2.0, 0.0, 0.0, 1.0, 3.0])
+    values = np.array([[-3.0, 0.0, 3.0], [9.0, 1.0, 2.0]])
+    if dtype.startswith("float"):
+        known, values = (
+            np.append(known, [np.inf, np.nan]),
+            np.append(values, [[0.5, np.nan, np.inf]], 0),
+        )
+    known, values = known.astype(dtype), values.astype(dtype)
+    f = lambda a, v: op.searchsorted(a, v, side=side)  # noqa: E731
+    kind = ts.tensor(known).dtype
+    for given in ((known, values), (Tensor["N", kind], Tensor["M", 3, kind])):
+        (got,) = run(model_bytes(f, *given), known, values)
+        np.testing.assert_array_equal(got, np.searchsorted(known, values, side))

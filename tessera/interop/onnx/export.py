@@ -28,6 +28,7 @@ from tessera.interop.onnx.model import OnnxGraph as Record
 from tessera.interop.onnx.model import OnnxNode as Call
 from tessera.interop.onnx.nodes import EMITTERS, by_places
 from tessera.interop.onnx.proto import write
+from tessera.interop.onnx.running import RUNNING
 from tessera.interop.onnx.scalars import _TESTS, OnnxScalars
 from tessera.interop.onnx.writer import OnnxWriter, info_of, pairs_last
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, building, host_data
@@ -133,7 +134,7 @@ def _written(w: OnnxWriter, n: Node) -> Any:
     control = control_nodes.CONTROL.get(n.op.name)
     if control is not None:
         return control(w, n, names, write_nodes)
-    emitter = EMITTERS.get(n.op.name)
+    emitter = EMITTERS.get(n.op.name) or RUNNING.get(n.op.name)
     found = None if emitter is None else emitter(w, n, *names)
     if found is not None:
         return found

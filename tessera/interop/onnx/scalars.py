@@ -155,6 +155,11 @@ class OnnxScalars:
         power = self.w.cast(power, self.at.np)
         return self.n("Mul", a, power) if way == "LEFT" else self._floor_div(a, power)
 
+    def _conj(self, a: str) -> str:
+        if self.at.kind == "c":
+            raise OnnxError("onnx: there is no ONNX node for the scalar op 'conj'")
+        return a
+
     def _atan2(self, y: str, x: str) -> str:
         """The angle in the first quadrant, mirrored by the signs; zeros and infinities have theirs too."""
         zero, one = self.number(0), self.number(1)
@@ -190,6 +195,7 @@ _MADE: dict[str, Callable[..., str]] = {
     "is_finite": OnnxScalars._finite,
     "signbit": OnnxScalars._is_negative,
     "atan2": OnnxScalars._atan2,
+    "conj": OnnxScalars._conj,
     "shift_left": lambda s, a, b: s._shift(a, b, "LEFT"),
     "shift_right": lambda s, a, b: s._shift(a, b, "RIGHT"),
 }

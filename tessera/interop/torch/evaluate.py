@@ -39,6 +39,9 @@ def evaluate(plan: TorchPlan, args: Sequence[Any], sizes: Mapping[str, Size]) ->
             values.append(next(given))
         elif step.kind == "constant":
             values.append(_constant(step))
+        elif step.kind == "effect":
+            found = _run(step, values, sizes)
+            values.append((None, *found) if isinstance(found, tuple | list) else (None, found))
         else:
             values.append(_run(step, values, sizes))
     return [_filled(x, values) for x in plan.outputs]

@@ -25,7 +25,7 @@ class StepRef:
 class PlanStep:
     """One node: an op's call, an input, or a constant."""
 
-    kind: str  # input, constant, call, output
+    kind: str  # input, constant, call, effect (a call whose results follow a token)
     name: str
     call: AtenCall
     run: Callable[..., Any] | None  # what PyTorch runs
@@ -48,6 +48,7 @@ class Input:
     size: Size | None = None  # of an argument that is a symbolic size
     dtype: DType | None = None
     shape: tuple[Size, ...] | None = None  # None: a size is no size of ours
+    is_token: bool = False  # what orders effects; PyTorch passes None for it
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,16 @@ def _meta(x: Any) -> Any:
 
 def _input(node: Any) -> Input:
     val = _meta(node)
+    if node.users and all(_is_effect(x) and x.args[0] is node for x in node.users):
+        return Input(node.name, False, is_token=True)
     if isinstance(val, torch().Tensor):
         return Input(node.name, True, _order(val), None, dtype_of(val.dtype), _shape(val))
     return Input(node.name, False, None, size_of(val) if isinstance(val, torch().SymInt) else None)
+
+
+def _is_effect(node: Any) -> bool:
+    """Whether a node is an op with an effect, which takes a token and gives the next one."""
+    return node.op == "call_function" and _name(node.target) == "higher_order.with_effects"
 
 
 def _order(val: Any) -> tuple[int, ...] | None:
@@ -135,6 +143,12 @@ def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> PlanStep:
         )
     args = tuple(_argument(x, numbers) for x in node.args)
     kwargs = {k: _argument(x, numbers) for k, x in node.kwargs.items()}
+    if _is_effect(node):  # (token, op, *args) -> (token, *results)
+        results = tuple(_meta(node))[1:]
+        run = args[1]
+        call = _described(_name(run), results)
+        random = is_random(run)
+        return PlanStep("effect", node.name, call, run, args[2:], kwargs, random)
     call = _described(_name(node.target), _meta(node))
     if call.target.startswith("aten.as_strided"):
         call = replace(call, memory=_memory(_meta(node.args[0])))

@@ -37,7 +37,7 @@ class TorchProgram:
     def __init__(self, plan: TorchPlan, name: str):
         self.plan, self.name = plan, name
         self._tensors = [i for i, x in enumerate(plan.inputs) if x.is_tensor]
-        self._sizes = [i for i, x in enumerate(plan.inputs) if not x.is_tensor]
+        self._sizes = [i for i, x in enumerate(plan.inputs) if _is_size(x)]
         self._variants: dict[tuple[Any, ...], PlanVariant] = {}
         self._is_open = _can_be_open(plan.inputs)
         COUNTS.graphs += 1
@@ -77,8 +77,13 @@ def _can_be_open(inputs: Sequence[Input]) -> bool:
     return (
         (some or any(isinstance(x.size, Dim) for x in inputs))
         and None not in shapes
-        and all(x.is_tensor or x.size is not None for x in inputs)
+        and all(not _is_size(x) or x.size is not None for x in inputs)
     )
+
+
+def _is_size(x: Input) -> bool:
+    """Whether an input is a number; the others are tensors, and tokens, which carry nothing."""
+    return not x.is_tensor and not x.is_token
 
 
 def _are_sizes(numbers: tuple[Any, ...], tensors: list[Any]) -> bool:
@@ -93,7 +98,7 @@ class PlanVariant:
         plan = program.plan
         self._plan, self._numbers = plan, sizes
         self._inputs = [x for x in plan.inputs if x.is_tensor]
-        self._sizes = [x for x in plan.inputs if not x.is_tensor]
+        self._sizes = [x for x in plan.inputs if _is_size(x)]
         self._fixed: list[Any] = []  # outputs that are no tensors, None where there is one
         self._passed = _passed_through(plan)
         self._orders: list[Any] = []  # of the axes of results in memory
@@ -151,7 +156,8 @@ class PlanVariant:
         if self._numbers is not None:
             numbers, known = self._numbers, self._environment(self._numbers, ordered)
         given, left = iter(ordered), iter(numbers)
-        args = [next(given) if x.is_tensor else next(left) for x in self._plan.inputs]
+        rows = [given if x.is_tensor else None if x.is_token else left for x in self._plan.inputs]
+        args = [None if row is None else next(row) for row in rows]
         found = evaluate(self._plan, args, known)
         self._fixed, self._orders, made = [], [], []
         for k, (v, order) in enumerate(zip(found, self._plan.orders, strict=True)):

@@ -285,15 +285,17 @@ def _regularised(a: Any, x: Any, lower: bool) -> Value:
     a, x = broadcast_arrays(a, x)
     wide = a.dtype.compute
     u, v = cast_to(a, wide), cast_to(x, wide)
-    good = logical_and(gt(u, 0), ge(v, 0))
-    u, v = where(good, u, ones_like(u)), where(good, v, ones_like(v))
-    below, end = lt(v, add(u, 1)), eq(v, float("inf"))
+    far, end = eq(u, float("inf")), eq(v, float("inf"))  # all of the weight is at infinity
+    good = logical_and(logical_and(gt(u, 0), ge(v, 0)), logical_not(logical_and(far, end)))
+    u, v = where(logical_and(good, logical_not(far)), u, ones_like(u)), where(good, v, ones_like(v))
+    below = lt(v, add(u, 1))
     inside = where(logical_or(eq(v, 0), end), ones_like(v), v)
     factor = exp(sub(sub(mul(u, log(inside)), inside), lgamma(u)))
     p = mul(factor, _series(u, where(below, inside, mul(u, 0.5))))
     q = mul(factor, _fraction(u, where(below, add(u, 2), inside)))
-    low = where(eq(v, 0), zeros_like(p), where(end, ones_like(p), where(below, p, sub(1, q))))
-    high = where(eq(v, 0), ones_like(p), where(end, zeros_like(p), where(below, sub(1, p), q)))
+    empty = logical_or(eq(v, 0), far)
+    low = where(empty, zeros_like(p), where(end, ones_like(p), where(below, p, sub(1, q))))
+    high = where(empty, ones_like(p), where(end, zeros_like(p), where(below, sub(1, p), q)))
     found = where(good, low if lower else high, full_like(low, float("nan")))
     none = logical_and(eq(a, 0), gt(x, 0))  # all of the weight is at 0
     return cast_to(where(none, full_like(low, float(lower)), found), a.dtype)

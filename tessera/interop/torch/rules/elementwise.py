@@ -50,6 +50,11 @@ _FLOAT = {
     "reciprocal": op.reciprocal, "rsqrt": op.rsqrt, "sigmoid": op.sigmoid, "sin": op.sin,
     "sinh": op.sinh, "sqrt": op.sqrt, "tan": op.tan, "tanh": op.tanh,
 }  # fmt: skip
+# The same, of several steps: narrow floats are rounded once, at the end.
+_WIDE = {
+    "i0": op.i0, "special_i0e": op.i0e, "special_i1": op.i1, "special_i1e": op.i1e, "sinc": op.sinc,
+    "special_ndtri": op.ndtri, "special_erfcx": op.erfcx, "special_log_ndtr": op.log_ndtr,
+}  # fmt: skip
 _WHOLE = {"ceil", "floor", "trunc", "round"}  # of integers these are the integers themselves
 _TESTS = {
     "isinf": op.isinf,
@@ -75,6 +80,13 @@ def _unary(f: Callable[[Any], Any], whole: bool) -> Callable[..., Any]:
     def run(n: AtenCall, x: Any, **_: Any) -> Any:
         x = as_dtype(x, n.dtype)
         return x if whole and x.dtype.kind in "iub" else f(x)
+
+    return run
+
+
+def _unary_wide(f: Callable[[Any], Any]) -> Callable[..., Any]:
+    def run(n: AtenCall, x: Any) -> Any:
+        return as_dtype(f(as_dtype(x, wide(n.dtype))), n.dtype)
 
     return run
 
@@ -126,6 +138,8 @@ for _name, _f in _SAME.items():
     rule(_name)(_unary(_f, _name in _WHOLE))
 for _name, _f in _FLOAT.items():
     rule(_name)(_unary(_f, False))
+for _name, _f in _WIDE.items():
+    rule(_name)(_unary_wide(_f))
 for _name, _f in _TESTS.items():
     rule(_name)(_tested(_f))
 for _name, _g in _ARITHMETIC.items():
@@ -138,6 +152,13 @@ for _name, _g in _BITS.items():
     rule(f"{_name}.Tensor", f"{_name}.Scalar", f"{_name}.Scalar_Tensor", f"{_name}.Tensor_Scalar")(
         _bitwise(_g, _name)
     )
+for _name, _g in {"gcd": op.gcd, "lcm": op.lcm}.items():
+    rule(_name)(_binary(_g))
+for _name, _g in {
+    "__lshift__": op.bitwise_left_shift,
+    "__rshift__": op.bitwise_right_shift,
+}.items():
+    rule(f"{_name}.Tensor", f"{_name}.Scalar")(_binary(_g))
 
 
 @rule("abs")
@@ -234,6 +255,27 @@ def _pow(n: AtenCall, x: Any, y: Any) -> Any:
         }
         return by[y](as_dtype(x, n.dtype))
     return op.pow(as_dtype(x, n.dtype), as_dtype(y, n.dtype))
+
+
+@rule("special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar")
+def _zeta(n: AtenCall, x: Any, q: Any) -> Any:
+    return as_dtype(op.zeta(as_dtype(x, wide(n.dtype)), as_dtype(q, wide(n.dtype))), n.dtype)
+
+
+@rule("igamma", "igammac")
+def _gammainc(n: AtenCall, a: Any, x: Any) -> Any:
+    f = op.gammainc if n.target == "aten.igamma.default" else op.gammaincc
+    return as_dtype(f(as_dtype(a, wide(n.dtype)), as_dtype(x, wide(n.dtype))), n.dtype)
+
+
+@rule("polygamma")
+def _polygamma(n: AtenCall, order: int, x: Any) -> Any:
+    return as_dtype(op.polygamma(order, as_dtype(x, wide(n.dtype))), n.dtype)
+
+
+@rule("ldexp.Tensor")
+def _ldexp(n: AtenCall, x: Any, power: Any) -> Any:
+    return op.mul(as_dtype(x, n.dtype), op.exp2(as_dtype(power, n.dtype)))
 
 
 @rule("fmax")

@@ -138,11 +138,24 @@ def _scatter_add(n: AtenCall, x: Any, dim: int, index: Any, src: Any) -> Any:
 def _scatter_reduce(
     n: AtenCall, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
-    if x.dtype.kind not in "fi" or reduce == "mean":
+    if x.dtype.kind not in "fiu":
         raise NoRuleError(f"reduce={reduce!r} of {x.dtype}")
+    if reduce == "mean":
+        return _scattered_mean(x, dim, index, src, include_self)
     if not include_self:
         x = _scattered(x, dim, index, number(_identity(reduce, x.dtype), x.dtype), None)
     return _scattered(x, dim, index, src, reduce)
+
+
+def _scattered_mean(x: Any, dim: int, index: Any, src: Any, include_self: bool) -> Any:
+    """Sums over how many there are; a place that nothing goes to stays as it is."""
+    one, zero = number(1, x.dtype), number(0, x.dtype)
+    ones = op.broadcast_to(one, index.shape)
+    count = _scattered(op.broadcast_to(zero, x.shape), dim, index, ones, "sum")
+    own = x if include_self else op.where(op.eq(count, zero), x, zero)
+    total = _scattered(own, dim, index, src, "sum")
+    count = op.add(count, one) if include_self else op.maximum(count, one)
+    return op.div(total, count) if x.dtype.kind == "f" else op.floor_divide(total, count)
 
 
 def _identity(reduce: str, dtype: DType) -> Any:

@@ -194,6 +194,29 @@ def _logcumsumexp(n: AtenCall, x: Any, dim: int) -> Any:
     return _running(op.logcumsumexp, n, x, dim)
 
 
+@rule("cummax")
+def _cummax(n: AtenCall, x: Any, dim: int) -> Any:
+    return _running_extreme(op.cummax, x, dim)
+
+
+@rule("cummin")
+def _cummin(n: AtenCall, x: Any, dim: int) -> Any:
+    return _running_extreme(op.cummin, x, dim)
+
+
+def _running_extreme(f: Any, x: Any, dim: int) -> Any:
+    """The running extreme, and the last place so far that is equal to it."""
+    if not x.ndim:
+        return x, op.zeros((), i64)
+    dim = axis_of(dim, x.ndim)
+    best = op.cast(f(op.cast(x, i64), axis=dim), bool_) if x.dtype is bool_ else f(x, axis=dim)
+    is_new = op.eq(x, best)
+    if x.dtype.kind == "f":
+        is_new = op.logical_or(is_new, op.isnan(x))
+    places = op.where(is_new, op.iota(tuple(x.shape), dim), number(0, i64))
+    return best, op.cummax(places, axis=dim)
+
+
 def _running(f: Any, n: AtenCall, x: Any, dim: int) -> Any:
     x = as_dtype(x, wide(n.dtype))
     return as_dtype(
