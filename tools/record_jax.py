@@ -114,6 +114,8 @@ lax.linalg.triangular_solve(Z[:, :3], Z, left_side=True, lower=True, transpose_a
 jax.random.bits(jax.random.key(3), (5,))|jax.random.normal(jax.random.key(4), (2, 3))|jax.random.split(jax.random.key(1), 3)|jax.random.uniform(jax.random.PRNGKey(7), (4,))|jax.random.permutation(jax.random.key(2), 6)
 lax.optimization_barrier(X)|lax.stop_gradient(X)|jnp.copy(X)|jnp.stack([X, Y], 1)|jnp.nextafter(S, T)|jax.grad(lambda x: (x * x).sum() + x.sum())(X)|jax.nn.gelu(X)|jax.nn.softmax(X)|lax.stack([X, Y], 1)|lax.tile(X, (1, 2))
 lax.mul(B, C)|lax.add(B, C)|lax.max(B, C)|lax.le(B, C)|lax.reduce_and(B, (0,))|lax.reduce_or(B, (1,))|lax.argmax(S, 0, jnp.int32)|lax.argmin(T, 0, jnp.int32)|lax.argmax(X, 1, jnp.uint8)
+lax.bessel_i0e(X)|lax.bessel_i1e(X)|lax.igamma(P, P[::-1])|lax.igammac(P, P[::-1])|lax.zeta(P + 1, P)
+lax.betainc(P, P[::-1], jax.nn.sigmoid(X))
 """  # noqa: E501
 
 

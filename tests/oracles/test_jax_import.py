@@ -132,6 +132,14 @@ def elements(x: Any) -> Any:
     )  # fmt: skip
 
 
+def special(x: Any) -> Any:
+    f, y = jax.scipy.special, jnp.abs(x) + 0.1
+    return (
+        f.gammainc(y, y[::-1]), f.gammaincc(y, y[::-1]), f.i0(x), f.i0e(x), f.i1(x), f.i1e(x),
+        f.betainc(y, y[::-1], jax.nn.sigmoid(x)), f.zeta(y + 1, y),
+    )  # fmt: skip
+
+
 def whole(n: Any) -> Any:
     return (
         n // 2, n % 4, lax.div(n, 2), lax.rem(n, 4), n << 2, n >> 1, n & 3, n | 8, n ^ 5, ~n, abs(n),
@@ -155,7 +163,7 @@ PROGRAMS = {
     for f, x in (
         (mlp, X), (conv_net, IMAGE), (depthwise, IMAGE), (recurrent, X), (loops, X), (running, X),
         (places, X), (order, X), (spectra, X),
-        (linalg, S), (elements, X), (whole, N), (drawn, X),
+        (linalg, S), (elements, X), (special, X), (whole, N), (drawn, X),
     )
 }  # fmt: skip
 

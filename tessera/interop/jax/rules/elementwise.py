@@ -20,7 +20,8 @@ _OTHER = {
     "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_invert", "shift_left": "bitwise_left_shift",
     "is_finite": "isfinite", "complex": "complex",
     "logaddexp": "logaddexp",
-    "add_any": "add",
+    "add_any": "add", "igamma": "gammainc", "igammac": "gammaincc", "bessel_i0e": "i0e", "bessel_i1e": "i1e",
+    "regularized_incomplete_beta": "betainc", "zeta": "zeta",
 }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ _PRIMITIVE = {
     "chlo.sinh": "sinh", "chlo.square": "square", "chlo.tan": "tan", "atan": "atan",
     "acos": "acos", "asin": "asin",
     "sinh": "sinh", "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
-    "chlo.log1p": "log1p",
+    "chlo.log1p": "log1p", "chlo.bessel_i1e": "bessel_i1e", "chlo.zeta": "zeta",
 }  # fmt: skip
 
 
