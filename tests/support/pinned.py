@@ -29,6 +29,16 @@ def pinned(name: str, lines: Iterable[str], near: float = 0.0) -> None:
     assert len(found) == len(want), f"{file.name}: the number of lines"
 
 
+def no_more(name: str, lines: Iterable[str]) -> None:
+    """Fail with lines that are not among the pinned ones: what is lacking may become less."""
+    found = list(lines)
+    file = FOLDER / f"{name}.txt"
+    if os.environ.get("TESSERA_PIN"):
+        file.write_text("\n".join(found) + "\n")
+    known = set(file.read_text().split("\n"))
+    assert [x for x in found if x not in known] == []
+
+
 def _same(a: str, b: str, near: float) -> bool:
     """Whether two lines are equal but for numbers that are near each other."""
     p, q = _NUMBER.findall(a), _NUMBER.findall(b)
