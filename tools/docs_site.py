@@ -174,6 +174,21 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return rendered(markdown, DOCS / page.file.src_uri)
 
 
+def on_post_build(config: Any, **_: Any) -> None:
+    """Make the search one that pages on disk can do."""
+    search_from_disk(Path(config.site_dir))
+
+
+def search_from_disk(site: Path) -> None:
+    """Replace the worker, which browsers refuse to pages on disk, by a script with the index as another."""
+    folder = site / "search"
+    found = json.loads((folder / "search_index.json").read_text())["docs"]
+    (folder / "index.js").write_text(f"window.searchIndex = {json.dumps(found)};\n")
+    (folder / "main.js").write_text((ROOT / "tools" / "site_search.js").read_text())
+    for name in ("lunr.js", "worker.js", "search_index.json"):
+        (folder / name).unlink()
+
+
 if __name__ == "__main__":
     page = DOCS / "ops.md"
     page.write_text(with_ops(page.read_text()))

@@ -5,6 +5,7 @@ network.
 import argparse
 import importlib
 import inspect
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from tessera.algebra.laws.table import LAWS
 from tessera.core import errors
 from tessera.ir.graph.op import REGISTRY
 from tools import docs_site, pictures
+from tools.browser import BROWSER, Browser
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -216,3 +218,68 @@ def test_the_table_of_the_readme_is_that_of_the_record() -> None:
     text = (ROOT / "README.md").read_text()
     assert docs_site.benchmark_table() in text
     assert docs_site.with_benchmarks(text) == text, "run python -m tools.docs_site"
+
+
+SECTIONS = [
+    {
+        "location": "a.html",
+        "title": "Caches",
+        "text": "A cache holds keys. <b>Nothing</b> is lost.",
+    },
+    {"location": "b.html#gelu", "title": "op.gelu", "text": "x times its probability"},
+    {
+        "location": "c.html",
+        "title": "Far",
+        "text": "word " * 100 + "gelu, and a cache of keys" + " end" * 100,
+    },
+]
+SEARCH = """<!DOCTYPE html><meta charset="utf-8"><input id="mkdocs-search-query"><div id="mkdocs-search-results"></div>
+<script>var base_url = ".";</script><script src="search/main.js"></script>"""
+ANSWER = """(q) => { const i = document.getElementById("mkdocs-search-query"); i.value = q;
+  i.dispatchEvent(new Event("input")); const r = document.getElementById("mkdocs-search-results");
+  return [r.firstChild.textContent, ...[...r.querySelectorAll("article")].map(a =>
+    [a.querySelector("a").getAttribute("href"), a.querySelector("p").textContent,
+     [...a.querySelectorAll("mark")].map(m => m.textContent)])]; }"""
+
+
+def search_site(folder: Path) -> Path:
+    (folder / "search").mkdir()
+    for name in ("main.js", "lunr.js", "worker.js"):
+        (folder / "search" / name).write_text("new Worker('worker.js')")
+    (folder / "search/search_index.json").write_text(json.dumps({"docs": SECTIONS}))
+    docs_site.search_from_disk(folder)
+    (folder / "search.html").write_text(SEARCH)
+    return folder / "search.html"
+
+
+def test_the_search_is_two_scripts_and_no_worker(tmp_path):
+    """Browsers refuse workers and requests to pages that are read from disk: it searched for ever."""
+    search_site(tmp_path)
+    scripts = {p.name: p.read_text() for p in (tmp_path / "search").iterdir()}
+    assert scripts.keys() == {"index.js", "main.js"}
+    index = scripts["index.js"].removeprefix("window.searchIndex = ").removesuffix(";\n")
+    assert json.loads(index) == SECTIONS
+    assert not re.search(r"Worker|XMLHttpRequest|fetch\(", scripts["main.js"])
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_the_search_finds_from_disk(tmp_path):
+    page = search_site(tmp_path)
+    with Browser() as b, b.page(page, 800, 600) as p:
+        p.evaluate(
+            "new Promise(r => { const t = () => window.searchIndex ? r() : setTimeout(t, 20); t(); })"
+        )
+
+        def answer(query):
+            return p.evaluate(f"({ANSWER})({json.dumps(query)})")
+
+        assert answer("") == [""]
+        assert answer("nowhere") == ["No results"]
+        [said, (where, text, marked)] = answer("CACHE nothing")
+        assert (said, where) == ("1 result", "./a.html")
+        assert text == SECTIONS[0]["text"]  # as text: nothing of it is taken for HTML
+        assert marked == ["cache", "Nothing"]
+        said, named, far = answer("gelu")
+        assert [said, named[0], far[0]] == ["2 results", "./b.html#gelu", "./c.html"]
+        assert re.fullmatch("… .*gelu, and a cache.* …", far[1])
+        assert p.console == []
