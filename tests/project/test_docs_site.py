@@ -233,7 +233,8 @@ SECTIONS = [
         "text": "word " * 100 + "gelu, and a cache of keys" + " end" * 100,
     },
 ]
-SEARCH = """<!DOCTYPE html><meta charset="utf-8"><input id="mkdocs-search-query"><div id="mkdocs-search-results"></div>
+SEARCH = """<!DOCTYPE html><meta charset="utf-8">
+<input id="mkdocs-search-query"><div id="mkdocs-search-results"></div>
 <script>var base_url = ".";</script><script src="search/main.js"></script>"""
 ANSWER = """(q) => { const i = document.getElementById("mkdocs-search-query"); i.value = q;
   i.dispatchEvent(new Event("input")); const r = document.getElementById("mkdocs-search-results");
