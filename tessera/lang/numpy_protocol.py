@@ -45,8 +45,8 @@ _NAMED = frozenset(
     ("axis", "keepdims", "axes", "side", "shape", "shift", "decimals", "offset", "axis1", "axis2")
 )
 
-# Where axis=None means all elements in a row, and is not the default.
-_FLAT = frozenset(("concatenate", "sort", "argsort", "take_along_axis"))
+# Where axis=None means all elements in a row and is not the default: which argument the axis is.
+_FLAT = {"concatenate": 1, "sort": 1, "argsort": 1, "take_along_axis": 2}
 
 OPS: Provided[Mapping[str, Any]] = Provided(
     "functions of op", "every public function of op, by name"
@@ -125,18 +125,29 @@ def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of NumPy on tensors: the one of op, or NumPy's own on the data."""
-    name, given = f.__name__, _given(kwargs)
-    if name in _FLAT and ("axis" in kwargs or args[-1] is None):
-        if kwargs.get("axis") is None:
-            first, *rest = args if "axis" in kwargs else args[:-1]
-            args, kwargs = (_flat(first), *rest), {**kwargs, "axis": 0}
-            given["axis"] = 0
+    name = f.__name__
+    args, kwargs = _along(name, args, kwargs)
+    given = _given(kwargs)
     count = _COUNTS.get(name) if getattr(f, "__module__", "numpy") == "numpy" else None
     if count is not None and len(args) <= count and _NAMED.issuperset(given):
         ours = _AS_NUMPY.get(name) or OPS.get().get(NAMES.get(name, name))
         if ours is not None and _takes(ours, given) and not (name == "where" and len(args) == 1):
             return ours(*args, **given)
     return _on_data(f, args, kwargs)
+
+
+def _along(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with an axis, where None stands for all elements in a row."""
+    at = _FLAT.get(name, 0)
+    if not at or not args:
+        return args, kwargs
+    if len(args) > at and args[at] is None:
+        return (_flat(args[0]), *args[1:at], 0, *args[at + 1 :]), kwargs
+    if kwargs.get("axis", 0) is None:
+        return (_flat(args[0]), *args[1:]), {**kwargs, "axis": 0}
+    return args, kwargs
 
 
 def _flat(x: Any) -> Any:

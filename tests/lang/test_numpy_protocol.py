@@ -38,6 +38,7 @@ CALLS: dict[str, Any] = {
     "concatenate in a row": lambda x: np.concatenate([x, x[:1]], axis=None),
     "concatenate in a row, by place": lambda x: np.concatenate([x, x], None),
     "sort in a row": lambda x: np.sort(x, axis=None), "argsort in a row": lambda x: np.argsort(x, None),
+    "sort of no kind": lambda x: np.sort(x, 0, None), "sort by name": lambda x: np.sort(a=x),
     "take_along_axis in a row": lambda x: np.take_along_axis(x, np.array([7, 2]), axis=None),
     "logical_and of numbers": lambda x: np.logical_and(np.round(x), 1),
     "logical_not of numbers": lambda x: np.logical_not(np.round(x)),
