@@ -18,6 +18,7 @@ COST = {"exp": 12, "log": 12, "tanh": 16, "erf": 20, "erfc": 24, "sin": 14, "cos
          "philox_low": 60, "philox_high": 60}  # fmt: skip
 _PICK = 6  # elements that are read one by one
 DEEP = 100  # ops of a term, one within another: passes call themselves for each
+LONG = 400  # cost of a term at most: compilers take more than twice as long for twice as much
 _KINDS = FORMATS.keys() - {"c64", "c128"}
 
 
@@ -177,14 +178,17 @@ class Questions:
         return n.op.view is not None and self.is_loop_nest(n)
 
     def is_readable(self, v: Value) -> bool:
-        """Whether an element is a term of tensors in memory alone: no fold on the way has yet to run."""
+        """Whether an element is a term of tensors in memory alone, and one that a kernel can have: no fold on
+        the way has yet to run.
+        """
         depths: dict[Value, int] = {}
+        ops: dict[Value, int] = {}  # of its term, where a value that is read twice counts twice
         waiting = [v]  # operands last: Python's stack is shorter than a model
         while waiting:
             w = waiting[-1]
             n = w.node
             if w in self.names:
-                depths[w] = 0
+                depths[w] = ops[w] = 0
             elif n is None or not self.is_computed_in_place(w, n):
                 return False
             elif missing := [x for x in n.operands if x not in depths]:
@@ -192,7 +196,8 @@ class Questions:
                 continue
             else:
                 depths[w] = 1 + max((depths[x] for x in n.operands), default=0)
-                if depths[w] > DEEP:
+                ops[w] = 1 + sum(ops[x] for x in n.operands)
+                if depths[w] > DEEP or ops[w] > LONG:
                     return False
             waiting.pop()
         return True

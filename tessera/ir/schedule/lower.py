@@ -24,7 +24,7 @@ from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, Node, Value
 from tessera.ir.graph.op import Element, forbidden
 from tessera.ir.schedule.factors import has_positions, is_better_turned, unpacks, widens
-from tessera.ir.schedule.fusion_analysis import COST, DEEP, Questions
+from tessera.ir.schedule.fusion_analysis import COST, DEEP, LONG, Questions
 from tessera.ir.schedule.index import narrow
 from tessera.ir.schedule.ir import (
     Apply,
@@ -58,7 +58,6 @@ from tessera.ir.schedule.views import (
 _CHEAP = 4  # a term above it is not computed twice
 _FEW_TENSORS = 2  # that a term reads, where it is computed again on a GPU: not measured by itself
 CHEAP_ON_GPU = 48  # where arithmetic costs less beside memory
-_LONG = 400  # cost of a term at most: compilers take more than twice as long for twice as much
 _LARGE = 800  # and of the stages of a kernel together
 
 
@@ -181,7 +180,7 @@ class _GraphLowering(Questions):
             # Of what a view shows, the operand exists.
             several = n.op.view is None and len(self.tensors(v)) > 1 and len(self.readers(v)) > 1
             return several and self.is_led(v, v.dtype.bits)
-        if self.costs[v] > _LONG:
+        if self.costs[v] > LONG:
             return True
         return len(self.readers(v)) > 1 and not self.is_within_factor(v)
 
