@@ -7,6 +7,7 @@ from typing import Any
 from tessera.core.dims import Dim
 from tessera.core.rewrite import Rule
 from tessera.ir.graph.ir import Node, Value
+from tessera.ops.shape import MOST_JOINED
 from tessera.transform.maker import Found, Maker
 
 
@@ -84,9 +85,11 @@ def _concat_empty(n: Node, m: Maker) -> Found:
 
 def _concat_of_concat(n: Node, m: Maker) -> Found:
     parts: list[Value] = []
-    for v in n.operands:
+    for i, v in enumerate(n.operands):
         joined = v.node is not None and v.node.op is n.op and v.node.params == n.params
-        parts += v.node.operands if joined and v.node is not None else (v,)
+        inner = v.node.operands if joined and v.node is not None else (v,)
+        left = len(n.operands) - i - 1
+        parts += inner if len(parts) + len(inner) + left <= MOST_JOINED else (v,)
     return m.make(n.op, tuple(parts), **n.params) if len(parts) > len(n.operands) else None
 
 

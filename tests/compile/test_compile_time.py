@@ -8,8 +8,10 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.compile.cpu.build import form_of
+from tessera.core.errors import ShapeError
 from tessera.ir.schedule.ir import Kernel
 from tessera.ir.schedule.lower import CHEAP_ON_GPU, _GraphLowering, cost_of, fuse, lower
+from tessera.ops.shape import MOST_JOINED
 from tests.support.runners.levels import prepared
 
 # Of a value that a loop makes: itself in other places, and what folds and picks make of it.
@@ -170,3 +172,36 @@ def test_many_sums_of_rows_are_no_one_kernel() -> None:
     kernels = [s for s in p.steps if isinstance(s, Kernel)]
     assert len(kernels) > 1
     assert all(sum(cost_of(t.term) for t in k.stages) <= 1000 for k in kernels)
+
+
+@pytest.mark.parametrize("count", [64, 65, 300])
+def test_many_tensors_are_joined_in_groups(count: int) -> None:
+    """One kernel with a loop for each of 800 tensors took LLVM 23 s, and four times that for 1,600."""
+    r = np.random.default_rng(count)
+    xs = [r.normal(size=(r.integers(0, 4), 2)).astype(np.float32) for _ in range(count)]
+    whole = np.concatenate(xs)
+    weight = r.normal(size=whole.shape).astype(np.float32)
+
+    def join(xs):
+        return op.concat(xs, 0)
+
+    f, given = ts.jit(join, target="cpu"), [ts.tensor(x) for x in xs]
+    steps = f.lower(given).schedule.steps
+    assert max(len(s.operands) for s in steps) <= MOST_JOINED
+    assert len(steps) <= 1 + (count > MOST_JOINED) * (count // MOST_JOINED + 1)
+    for g in (join, f):
+        assert g(given).numpy().tobytes() == whole.tobytes()
+        back = ts.grad(lambda xs, g=g: op.sum(g(xs) * weight))(given)
+        assert np.concatenate([y.numpy() for y in back]).tobytes() == weight.tobytes()
+    with pytest.raises(
+        ShapeError, match=rf"axis 1 is 2 in operand 0 .* but 3 in operand {count - 1} "
+    ):
+        op.concat([*given[1:], ts.ones((1, 3))], 0)
+
+
+def test_joins_of_joins_become_one_up_to_a_bound() -> None:
+    x = ts.ones((1, 2))
+    for count, want in ((20, 1), (60, 2)):
+        f = ts.jit(lambda x, n=count: op.concat([op.concat([x] * n, 0), op.concat([x] * n, 0)], 0))
+        assert len(f.lower(x).schedule.steps) == want
+        assert f(x).shape == (2 * count, 2)
