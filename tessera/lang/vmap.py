@@ -77,27 +77,18 @@ def _spread(what: str, prefix: Axes, whole: Any) -> list[int | None]:
 def _axes(what: str, prefix: Axes, s: tree.Structure) -> list[int | None]:
     if _is_axis(prefix):
         return [prefix] * s.count
-    children, mine = _children(prefix)
-    if s.kind is None or mine is None or mine[0] is not s.kind or mine[1] != s.aux:
+    found = tree.root(prefix)
+    if s.kind is None or found is None or found[0].kind is not s.kind or found[0].aux != s.aux:
         raise TreeError(
             f"vmap: {what} has {prefix!r:.60} where the tree is {s}; use an axis or None"
         )
+    children = found[1]
     if len(children) != len(s.children):
         raise TreeError(
             f"vmap: {what} has {len(children)} entries {prefix!r:.60} for {len(s.children)} in {s}"
         )
     pairs = zip(children, s.children, strict=True)
     return [a for p, c in pairs for a in _axes(what, p, c)]
-
-
-def _children(prefix: Axes) -> tuple[Sequence[Any], tuple[Any, Any] | None]:
-    """The direct children of a tree of axes, in which None is an axis, and its kind."""
-    if isinstance(prefix, dict):
-        keys = tree.structure(dict.fromkeys(prefix, 0)).aux
-        return [prefix[k] for k in keys], (dict, keys)
-    if isinstance(prefix, tuple | list):
-        return prefix, (type(prefix), None)
-    return (), None
 
 
 class _Mapped:

@@ -394,10 +394,12 @@ def _unrolled(
     whole = n // each * each
 
     def several(carry: Tree, x: Tree) -> tuple[Tree, Tree]:
-        parts, made = tree.leaves(x), {}
+        parts, made, entered = tree.leaves(x), {}, tree.structure(carry)
         for i in sorted(range(each), reverse=bool(reverse)):
             given = (carry, tree.unflatten(s, [p[i] for p in parts]))
             carry, made[i] = applied("scan: f", f, given, {})
+            if tree.structure(carry) == entered:  # if not, the loop around says so
+                carry = tree.in_order_of(entered, carry)
         return carry, tree.map(lambda *ys: stack(ys), *(made[i] for i in range(each)))
 
     def head(carry: Tree) -> tuple[Tree, Tree]:
