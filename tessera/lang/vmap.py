@@ -16,7 +16,7 @@ from tessera.lang.trace import is_tensor, trace
 from tessera.lang.transforms import guarded
 from tessera.ops.batching import adding, in_front
 from tessera.ops.collective import naming
-from tessera.ops.define import as_value
+from tessera.ops.define import kept_value
 from tessera.ops.shape import moveaxis
 from tessera.transform.batch import batch_graph
 
@@ -96,7 +96,7 @@ class _Mapped:
 
     def __init__(self, name: str, x: Any, axis: int | None):
         self.name = name
-        self.value = as_value(x, "vmap") if axis is not None or is_tensor(x) else None
+        self.value = kept_value(x, "vmap") if axis is not None or is_tensor(x) else None
         self.axis = axis if self.value is None or axis is None else self._checked(self.value, axis)
 
     def _checked(self, v: Value, axis: int) -> int:
