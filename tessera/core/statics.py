@@ -20,7 +20,8 @@ def static_key(x: Any) -> Any:
         return kind, repr(x)  # with the sign of a zero; a NaN equals itself
     if kind is frozenset:
         return kind, frozenset(map(static_key, x))
-    if isinstance(x, tuple) and kind.__eq__ is tuple.__eq__:
+    equality: object = kind.__eq__
+    if isinstance(x, tuple) and equality is tuple.__eq__:
         return kind, tuple(map(static_key, x))
     if dataclasses.is_dataclass(x) and kind is not x:
         compared = [f for f in dataclasses.fields(x) if (f.compare if f.hash is None else f.hash)]
