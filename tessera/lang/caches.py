@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 from tessera.core import tree
 from tessera.core.blame import blames_arguments
 from tessera.core.constraints import require, unify
-from tessera.core.dtype import FORMATS, as_dtype
+from tessera.core.dtype import FORMATS, as_dtype, i32
 from tessera.core.errors import OperandError, ShapeError, TesseraError, located
 from tessera.ir.graph.ir import concrete, host_data
 from tessera.lang import op
 from tessera.lang.linear_state import Linear
 from tessera.ops.define import as_value
 from tessera.ops.places import looked_at
+from tessera.ops.whole import whole_tensor
 
 APPEND = "KVCache.append"
 
@@ -72,7 +73,9 @@ class Cache(Linear):
         slots).
         """
         at, length = self.positions(), op.cast(self.length, "i64")
-        start = length - (queries if counts is None else op.cast(as_value(counts, "seen"), "i64"))
+        start = length - (
+            queries if counts is None else whole_tensor("KVCache.seen", "counts", counts)
+        )
         rows = op.arange(queries) + (start if start.ndim == 0 else op.expand_dims(start, 1))
         at, rows = op.expand_dims(at, -2), op.expand_dims(rows, -1)
         last = length if length.ndim == 0 else op.reshape(length, (length.shape[0], 1, 1))
@@ -89,7 +92,7 @@ class Cache(Linear):
         refused.
         """
         try:
-            n = op.cast(as_value(length, "KVCache.truncate"), "i32")
+            n = whole_tensor("KVCache.truncate", "length", length, i32)
             looked_at("KVCache.truncate: length", n, 0, (1 << 31) - 1, "a number of positions")
             return self._next(self._truncated(op.minimum(self.length, n)))
         except TesseraError as e:
@@ -128,7 +131,7 @@ class Cache(Linear):
         beginning.
         """
         try:
-            index = op.cast(as_value(sequences, "KVCache.fork"), "i64")
+            index = whole_tensor("KVCache.fork", "the list of sequences", sequences)
             if index.ndim != 1:
                 raise ShapeError(
                     f"KVCache.fork: the sequences are {index.type}, expected their numbers, as in [0, 0, 1]"
@@ -181,7 +184,7 @@ def _counts(cache: Cache, counts: Any, k: Any) -> Any:
     """How many positions of each sequence are appended."""
     if counts is None:
         return None
-    n = op.cast(as_value(counts, APPEND), "i64")
+    n = whole_tensor(APPEND, "counts", counts)
     if n.ndim != 1 or not unify(n.shape[0], k.shape[0], f"{APPEND}: counts"):
         raise ShapeError(
             f"{APPEND}: counts are {n.type}, expected one number for each of {k.shape[0]} sequences"
@@ -194,7 +197,7 @@ def _counts(cache: Cache, counts: Any, k: Any) -> Any:
 
 
 def written(keys: Any, values: Any, first: Any, count: Any, wrap: bool = False) -> Any:
-    start, n = (op.cast(as_value(x, APPEND), "i64") for x in (first, count))
+    start, n = (whole_tensor(APPEND, "the place", x) for x in (first, count))
     return [op.state_write(held, new, start, n, wrap=wrap) for held, new in (keys, values)]
 
 

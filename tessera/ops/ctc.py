@@ -32,6 +32,7 @@ from tessera.ops.elementwise import (
 from tessera.ops.gather import take_along_axis
 from tessera.ops.loss import reduced
 from tessera.ops.shape import broadcast_to, concat, expand_dims, reshape, slice_, stack, transpose
+from tessera.ops.whole import whole_tensor
 
 # log 0: far below any likelihood, and finite, so that derivatives stay numbers.
 _NEVER = -1e30
@@ -73,12 +74,12 @@ def ctc_loss(
     times = (
         full((batch,), time, i64)
         if lengths is None
-        else cast_to(as_value(lengths, "ctc_loss"), i64)
+        else whole_tensor("ctc_loss", "lengths", lengths)
     )
     sizes = (
         full((batch,), most, i64)
         if label_lengths is None
-        else cast_to(as_value(label_lengths, "ctc_loss"), i64)
+        else whole_tensor("ctc_loss", "label_lengths", label_lengths)
     )
     losses = _negative_log(w, cast_to(y, i64), times, sizes, blank)
     if reduction == "mean":

@@ -41,6 +41,7 @@ from tessera.ops.elementwise import (
 from tessera.ops.gather import _gather_batch, _zeros_for, fitting, gather, scatter
 from tessera.ops.places import check_places
 from tessera.ops.shape import reshape
+from tessera.ops.whole import whole_tensor
 from tessera.ops.write import WRITE_SLICE
 
 Tangents = Sequence[Value | None]
@@ -107,14 +108,11 @@ def _dynamic_update_batch(n: Node, operands: Sequence[Value], batched: Mask) -> 
 def starts_of(op: str, x: Value, start: Any) -> list[Value]:
     """One i64 scalar per axis from a sequence of them or a tensor of one axis."""
     if isinstance(start, Value | np.ndarray):
-        v = as_value(start, op)
+        v = whole_tensor(op, "start", start)
         if v.ndim != 1 or v.shape[0] != x.ndim:
             raise ShapeError(f"{op}: start is {v.type}, expected [{x.ndim}], one for each axis")
-        return [
-            cast_to(gather.bind(v, concrete(i, i64, v.device), axes=(0,)), i64)
-            for i in range(x.ndim)
-        ]
-    return [cast_to(as_value(s, op), i64) for s in start]
+        return [gather.bind(v, concrete(i, i64, v.device), axes=(0,)) for i in range(x.ndim)]
+    return [whole_tensor(op, "start", s) for s in start]
 
 
 def _starting(op: str, x: Value, starts: Sequence[Value], sizes: Sequence[Size]) -> Sequence[Value]:

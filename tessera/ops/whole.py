@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dims import Dim
+from tessera.core.dtype import DType, i64
 from tessera.core.errors import OperandError
 from tessera.ir.graph.ir import Value
+from tessera.ops.define import ArrayLike, as_value, cast_to
 
 
 def whole(op: str, what: str, n: Any) -> Any:
@@ -25,6 +27,15 @@ def whole(op: str, what: str, n: Any) -> Any:
             f"{op}: {what} is an array {n.dtype}{list(n.shape)}, expected a whole number"
         )
     return operator.index(n)
+
+
+def whole_tensor(op: str, what: str, given: ArrayLike, dtype: DType = i64) -> Value:
+    """A tensor of whole numbers; fractions would be cut, and a mask is no list of numbers."""
+    v = as_value(given, op)
+    if v.dtype.kind not in "iu" and 0 not in v.shape:
+        more = "; the places of a mask are op.nonzero(mask)[0]" if v.dtype.kind == "b" else ""
+        raise OperandError(f"{op}: {what} is {v.type}, expected whole numbers{more}")
+    return cast_to(v, dtype)
 
 
 def wholes(op: str, what: str, given: Any) -> list[Any]:

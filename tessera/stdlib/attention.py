@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, ShapeError
 from tessera.lang import op
 from tessera.lang.custom_rules import custom_vjp
 from tessera.lang.schedule import block
 from tessera.ops.define import as_value
+from tessera.ops.whole import whole_tensor
 from tessera.stdlib.kernels import attention as kernels
 from tessera.stdlib.routine import RoutinePlan, routine
 
@@ -48,7 +48,7 @@ def flash_attention_2(
     if plan.gpu and lengths is None and _is_plain(q, k, chosen):
         return op.attention(q, k, v, causal=causal, scale=factor)
     if lengths is not None:
-        found = op.reshape(op.cast(as_value(lengths, "lengths"), i64), (-1, 1, 2))
+        found = op.reshape(whole_tensor("flash_attention_2", "lengths", lengths), (-1, 1, 2))
         lengths = op.broadcast_to(found, (found.shape[0], heads, 2))
         lengths = op.reshape(lengths, (-1, heads // shared, 2))
     groups = op.reshape(q, (-1, heads // shared, *q.shape[-2:]))
@@ -130,8 +130,10 @@ def flash_attention_varlen(
     has the bits that it has alone.
     """
     q, k, v = (as_value(x, "flash_attention_varlen") for x in (q, k, v))
-    rows: Any = op.cast(as_value(starts, "starts"), i64)
-    keys: Any = rows if starts_k is None else op.cast(as_value(starts_k, "starts_k"), i64)
+    rows: Any = whole_tensor("flash_attention_varlen", "starts", starts)
+    keys: Any = rows
+    if starts_k is not None:
+        keys = whole_tensor("flash_attention_varlen", "starts_k", starts_k)
     lengths = op.stack([rows[1:] - rows[:-1], keys[1:] - keys[:-1]], axis=-1)
     far = most if most_k is None else most_k
     y = flash_attention_2.function(

@@ -12,6 +12,7 @@ from tessera.lang.custom_rules import custom_vjp
 from tessera.lang.schedule import block
 from tessera.lang.transforms import vjp
 from tessera.ops.define import as_value
+from tessera.ops.whole import whole_tensor
 from tessera.stdlib.kernels import products
 from tessera.stdlib.routine import RoutinePlan, routine
 
@@ -129,7 +130,7 @@ def grouped_matmul(plan: RoutinePlan, x: Any, w: Any, sizes: Any) -> Any:
         raise ShapeError(
             f"grouped_matmul: got {x.type} and {w.type}, expected (rows, k) and (groups, k, n)"
         )
-    return _grouped(_planned(plan, x), x, w, op.cast(as_value(sizes, "grouped_matmul"), i64))
+    return _grouped(_planned(plan, x), x, w, whole_tensor("grouped_matmul", "sizes", sizes))
 
 
 def _grouped_of(plan: RoutinePlan, x: Any, w: Any, sizes: Any) -> Any:

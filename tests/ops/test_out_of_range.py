@@ -14,7 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import op
-from tessera.core.errors import AxisError
+from tessera.core.errors import AxisError, OperandError
 from tessera.ir.graph.op import REGISTRY
 from tessera.ir.schedule.lower import lower
 from tests.support.fakes.gpu_fake import fake_gpu
@@ -449,3 +449,36 @@ def test_few_and_many_indices_are_looked_at_alike(count: int) -> None:
         index[-1] = bad
         with pytest.raises(AxisError, match=rf"index {bad} at \[{count - 1}\] is out"):
             op.take(ts.tensor(x), ts.tensor(index))
+
+
+def _cache(**kind):
+    rows = ts.tensor(np.ones((2, 1, 3, 4), np.float32))
+    return ts.KVCache.empty(2, 1, 8, 4, **kind).append(rows, rows)
+
+
+_NO_NUMBERS = {
+    "fork": lambda x: _cache().fork(x),
+    "fork of pages": lambda x: _cache(page=4, pages=6).fork(x),
+    "truncate": lambda x: _cache().truncate(x[1]),
+    "counts": lambda x: _cache(per_sequence=True).append(
+        *[np.ones((2, 1, 1, 4), np.float32)] * 2, counts=x
+    ),
+    "dynamic_slice": lambda x: op.dynamic_slice(np.ones((4, 4)), x, (2, 2)),
+    "dynamic_slice, one by one": lambda x: op.dynamic_slice(np.ones((4, 4)), (0, x[0]), (2, 2)),
+    "dynamic_update_slice": lambda x: op.dynamic_update_slice(np.ones((4, 4)), np.zeros((2, 2)), x),
+    "grouped_matmul": lambda x: ts.stdlib.grouped_matmul(np.ones((2, 4)), np.ones((2, 4, 3)), x),
+    "ctc_loss": lambda x: op.ctc_loss(
+        np.zeros((2, 5, 4), np.float32), np.ones((2, 2), np.int64), lengths=x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _NO_NUMBERS)
+@pytest.mark.parametrize(
+    "given", [np.array([0.9, 1.7]), np.array([True, False])], ids=["float", "mask"]
+)
+def test_fractions_and_masks_are_no_whole_numbers(name, given):
+    """cache.fork(keep) of a mask took sequences 1 and 0, and 1.7 was 1."""
+    for f in (_NO_NUMBERS[name], lambda x: ts.jit(_NO_NUMBERS[name])(x)):
+        with pytest.raises(OperandError, match="expected whole numbers"):
+            f(given)
