@@ -329,6 +329,10 @@ class Instance:
             raise VerifyError(f"take: places {place.min()} to {place.max()} of {len(x)} elements")
         return [x[place]]
 
+    def _count(self, op: Operation, x: Array) -> list[Array]:
+        size = op.attributes["size"]
+        return [np.bincount(x[(x >= 0) & (x < size)], minlength=size).astype(np.int32)]
+
     def _exchange(self, op: Operation, *xs: Array) -> list[Array]:
         a = op.attributes
         turned = np.stack(xs).reshape(a["shape"]).transpose(a["order"])

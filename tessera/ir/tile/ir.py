@@ -457,6 +457,10 @@ class Builder:
         """The elements of a tile at places in it, which must be inside: of other threads, on a GPU."""
         return self._value("take", (x, place), {})
 
+    def count(self, x: Tile, size: int) -> Tile:
+        """How many elements of an i32 tile are 0, 1, ... size - 1; others are not counted."""
+        return self._value("count", (x,), {"size": size})
+
     def exchange(
         self, tiles: Sequence[Tile], shape: Sequence[int], order: Sequence[int], count: int
     ) -> tuple[Tile, ...]:

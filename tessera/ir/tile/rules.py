@@ -97,6 +97,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "broadcast": {},
     "transpose": {},
     "take": {},
+    "count": {"size": "int"},
     "exchange": {"shape": "ints", "order": "ints", "count": "int"},
 }
 # Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
@@ -116,7 +117,7 @@ OPTIONAL: dict[str, dict[str, str]] = {
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
     "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1, "store_async": 1, "wait": 0,
-    "barrier": 0, "words": 1, "dot_words": 3, "take": 2,
+    "barrier": 0, "words": 1, "dot_words": 3, "take": 2, "count": 1,
 }  # fmt: skip
 WITH_MEMORY = frozenset(("alloc", "load", "store", "store_async", "prefetch", "gather", "scatter"))
 STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the type they give
@@ -457,6 +458,15 @@ def _take(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType,
     return (TensorType(x.dtype, place.shape),)
 
 
+def _count(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    (x,), size = types, a["size"]
+    if x.rank != 1 or x.dtype is not i32:
+        raise VerifyError(f"count: {x}, expected a tile of one axis and of i32")
+    if size < 1:
+        raise VerifyError(f"count: numbers below {size}, expected 1 or more")
+    return (TensorType(i32, (size,)),)
+
+
 def _exchange(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     """Tiles of one type, whose numbers and places are axes of a shape, in another order of the axes."""
     shape, order = a["shape"], a["order"]
@@ -511,5 +521,5 @@ _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
     "scatter": _scatter, "store_async": _store, "wait": _wait, "barrier": _barrier,
     "words": _words, "dot_words": _dot_words, "exchange": _exchange,
-    "take": _take,
+    "take": _take, "count": _count,
 }  # fmt: skip

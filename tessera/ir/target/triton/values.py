@@ -423,6 +423,16 @@ class ValueWriter(MemoryWriter):
         x, place = op.operands
         self.set(op, f"tl.gather({self.of(x)}, {self.tiles[place]}.to(tl.int32), 0)")
 
+    def _count(self, op: Operation) -> None:
+        """Numbers of a tile counted in shared memory."""
+        (x,), size = op.operands, op.attributes["size"]
+        number, shape = self.put(self.of(x)), physical(x.shape)
+        inside = f"({number} >= 0) & ({number} < {size})"
+        if shape != x.shape:
+            inside += f" & ({self.line(0, shape)} < {x.shape[0]})"
+        (bins,) = physical((size,))
+        self.set(op, f"tl.histogram({number}, {bins}, mask={inside})")
+
     def _exchange(self, op: Operation) -> None:
         """Tiles joined by halves, their axes in another order, and split again.
 
