@@ -27,12 +27,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.core.dims import Size
-<<<<<<< HEAD
-from tessera.core.dtype import DType, bool_, i32, i64
-from tessera.core.evaluate import neutral
-=======
 from tessera.core.dtype import DType, i32, i64
->>>>>>> sweep
+from tessera.core.evaluate import neutral
 from tessera.core.scalar import Number
 from tessera.core.scatters import JOINS, WIDE
 from tessera.core.types import TensorType
