@@ -199,7 +199,7 @@ def _fits(k: Kernel) -> None:
     """Refuse a tile that no GPU program can hold."""
     for op in walk(k.body):
         for t in op.results:
-            if (n := product([power(n) for n in t.shape])) > MOST_ELEMENTS:
+            if (n := product(tuple(power(n) for n in t.shape))) > MOST_ELEMENTS:
                 shape = " x ".join(map(str, t.shape))
                 raise ScheduleError(
                     f"{k.name}: {op.name} gives a tile of {shape} elements, {n:,} with its padding; one of a "
