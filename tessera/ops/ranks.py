@@ -107,7 +107,16 @@ def is_one_round(group: Sequence[int], nbytes: int) -> bool:
 
 
 def _sum(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int, loose: bool = False) -> Array:
-    return _summed(x, group, ranges, words("all_reduce sum", x.dtype, x.shape[1:]), loose)
+    what, has_order = _plan(x.dtype, x.shape[1:], group, ranges, loose)
+    return _summed(x, group, ranges, what, has_order)
+
+
+@cache
+def _plan(
+    dtype: Any, shape: tuple[int, ...], group: tuple[int, ...], ranges: Ranges, loose: bool
+) -> tuple[str, bool]:
+    """What ranks that meet for a sum compare, and whether its order matters."""
+    return words("all_reduce sum", dtype, shape), not loose and not _has_one_order(group, ranges)
 
 
 @cache
@@ -116,11 +125,9 @@ def words(what: str, dtype: Any, shape: tuple[int, ...]) -> str:
     return f"{what} {dtype}{list(shape)}"
 
 
-def _summed(
-    x: Array, group: tuple[int, ...], ranges: Ranges, what: str, loose: bool = False
-) -> Array:
+def _summed(x: Array, group: tuple[int, ...], ranges: Ranges, what: str, has_order: bool) -> Array:
     """The library adds up where the order is free, as under `fast`, or the only one, as of two nodes."""
-    if loose or (len(group) == 2 and _are_nodes(ranges)):
+    if not has_order:
         made: Array | None = engine().sum(what, group, x[0])
         if made is not None:
             return made
@@ -128,9 +135,10 @@ def _summed(
 
 
 @cache
-def _are_nodes(ranges: tuple[tuple[int, int], ...]) -> bool:
-    """Whether each rank holds a single node of the tree."""
-    return all(len(nodes(low, high, ranges[-1][1])) == 1 for low, high in ranges)
+def _has_one_order(group: tuple[int, ...], ranges: Ranges) -> bool:
+    """Whether a sum has one order only: two ranks, each with a single node of the tree."""
+    total = ranges[-1][1]
+    return len(group) == 2 and all(len(nodes(low, high, total)) == 1 for low, high in ranges)
 
 
 def fold_over_ranks(x: Array, kind: str, add: Callable[..., Any]) -> Array:
@@ -139,7 +147,7 @@ def fold_over_ranks(x: Array, kind: str, add: Callable[..., Any]) -> Array:
     group, ranges = tuple(range(size)), tuple((r, r + 1) for r in range(size))
     what = words(f"all_reduce {kind}", x.dtype, x.shape)
     if add is np.add:
-        return _summed(x[None], group, ranges, what)
+        return _summed(x[None], group, ranges, what, not _has_one_order(group, ranges))
     return _folded(x[None], group, ranges, what, add)
 
 

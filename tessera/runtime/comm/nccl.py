@@ -175,11 +175,12 @@ class NcclEngine(RankEngine):
         self._agreed: set[tuple[str, tuple[int, ...]]] = set()
         self._watch: _Watch | None = None
         found = device.count("cuda")
-        if self.place[0] >= found:
+        # Every rank of a machine sees it, so that all of them say so.
+        if self.place[1] > found:
+            gpus = f"{found} GPU{'s' * (found > 1)}"
             raise RankError(
-                f"rank {self.rank} has no GPU of its own: its machine has {self.place[1]} ranks and {found} "
-                f"of them, and NCCL takes one rank a GPU; start at most {found} here, or leave out "
-                "--engine nccl and give --device cuda"
+                f"{self.place[1]} ranks share {gpus} of a machine, and NCCL takes one rank a GPU; start at "
+                f"most {found} there, or leave out --engine nccl and give --device cuda"
             )
 
     # What the host holds
