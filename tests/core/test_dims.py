@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tessera.core.constraints import Guard, Scope, lone_symbol, require, same, scope, solve, unify
 from tessera.core.dims import (
     Dim,
+    Symbol,
     bounds,
+    call,
     larger,
     product,
     smaller,
@@ -51,7 +53,33 @@ def at(x, env):
     return value
 
 
+def by_terms(x, env):
+    """A substitution by the operators of sizes, term by term."""
+    if isinstance(x, int):
+        return x
+    total = 0
+    for monomial, factor in x.terms:
+        term = factor
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                value = env.get(atom.name, symbol(atom.name))
+            else:
+                value = call(atom.function, by_terms(atom.left, env), by_terms(atom.right, env))
+            for _ in range(power):
+                term = term * value
+        total = total + term
+    return total
+
+
 # Arithmetic is that of integers
+
+
+@given(sizes(), sizes(2), sizes(2))
+def test_a_substitution_has_the_terms_that_the_operators_give_in_their_order(x, a, b):
+    for env in ({"B": a}, {"B": a, "D": b}, {"S": 3, "D": b}, {"B": B + 1}):
+        got, want = substitute(x, env), by_terms(x, env)
+        assert got == want
+        assert str(got) == str(want)
 
 
 @given(sizes(), sizes(), environments)
