@@ -190,7 +190,7 @@ def _cumsum(w: OnnxWriter, n: Node, x: str) -> Any:
 
 
 _ORDERED = ("f32", "f64", "i32", "i64")  # what run-times put in order
-_TOP = 1 << 63
+_TOP = 1 << 63  # the bit that is the sign in i64
 
 
 def _ordered(w: OnnxWriter, x: str, dtype: DType) -> str:

@@ -13,7 +13,7 @@ from tessera.interop.onnx.nodes import Emit
 from tessera.interop.onnx.writer import OnnxWriter
 from tessera.ir.graph.ir import Node
 
-_MASK = 0xFFFFFFFF
+_MASK = 0xFFFFFFFF  # the low word
 
 
 class _Words:
