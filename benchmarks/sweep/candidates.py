@@ -17,7 +17,7 @@ GPU, BLOCKS = "tessera.ir.tile.gpu.", "tessera.ir.schedule.gpu_blocks"
 ROWS = (("rows", "PIECE_WARPS"),)
 FOLDED = ((BLOCKS, "EACH_FOLDED"),)
 EACH = ((BLOCKS, "ELEMENTS"), (BLOCKS, "EACH"))
-CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...], ...]], ...] = (
+CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[Any, ...], ...]], ...] = (
     ("scan: cumsum axis 1 4096x4096 f32", (("scan", "EACH"), ("scan", "WHOLE")),
     ((16, 4096), (8, 4096), (32, 2048))),
     ("scan: cumsum axis 1 16384x1021 f32", (("scan", "EACH"),), ((16,), (8,))),
@@ -30,9 +30,19 @@ CANDIDATES: tuple[tuple[str, tuple[tuple[str, str], ...], tuple[tuple[int, ...],
     ("select: top 50 of 64x50304 f32", (("topk", "CHUNK"),), ((1024,), (4096,))),
     ("sort: sort 1048576 f32", (("radix", "BLOCK"),), ((2048,),)),
     ("sort: sort 4194304 i32", (("radix", "BLOCK"),), ((2048,),)),
-    ("sort: sort 4096x4096 bf16", (("radix", "BLOCK"),), ((2048,),)),
-    ("count: histogram 4194304 f32", (("count", "MATCHED"),), ((64,),)),
-    ("count: bincount 16777216 of 256", (("count", "MATCHED"),), ((64,),)),
+    ("sort: sort 4096x4096 bf16", (("radix", "WHOLE"),), ((2048,),)),
+    ("sort: argsort 2048x2047 f32", (("radix", "WHOLE"),), ((0,),)),
+    ("sort: argsort 2048x2047 f32", (("sort", "_BLOCK"),), ((2048,),)),
+    ("select: median 4096x1025 f32", (("radix", "WHOLE"),), ((0,),)),
+    ("count: histogram 4194304 f32", (("count", "TAKEN"), ("count", "SHARING")),
+    ((1024, 1024), (1024, 2048), (2048, 512), (4096, 512))),
+    ("count: bincount 16777216 of 256", (("count", "TAKEN"), ("count", "SHARING")),
+    ((1024, 1024), (4096, 512), (4096, 1024))),
+    ("gemm: 33x4096x4096 bf16", (("product_blocks", "_BLOCKS"),),
+    ((((64, 64),),), (((64, 128),),), (((128, 32),),))),
+    ("gemm: 1x4096x4096 f32", (("product_blocks", "_DEEP"),), ((1024,), (4096,))),
+    ("gemm: 17x100000x19 f32", (("product_blocks", "_NARROW"),), ((4,), (16,))),
+    ("conv: 32x64x56x56 f32 by 64x64x3x3/1", (("conv_plan", "_WIDE_STEP"),), ((16,), (64,))),
     ("count: bincount 4194304 of 50000", (("count", "COPIES"),), ((1,), (8,))),
     ("unary: abs 16777216 f32", EACH, ((2048, 16), (1024, 8), (4096, 8))),
     ("unary: relu 4099x2053 bf16", EACH, ((2048, 16), (1024, 8), (4096, 16))),

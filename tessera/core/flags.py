@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from tessera.core.blame import blames_arguments
 from tessera.core.call_guard import SETTINGS
 from tessera.core.errors import FlagError
+from tessera.core.open_blocks import OpenBlocks
 
 
 def _default_cache() -> Path:
@@ -41,6 +42,8 @@ class Flags:
     gather_limit: (
         int  # bytes of a gather on a mesh, which no one asked for, beyond which it warns; 0: any
     )
+    # Where the shards of a mesh lie: cpu, cuda or hip, a GPU with a number or not; "": as the engine says.
+    mesh_device: str
     update_golden: bool  # whether ts.testing.golden writes its files instead of comparing
 
 
@@ -72,6 +75,7 @@ def read(env: Mapping[str, str]) -> Flags:
         checked=_truth(env, "TESSERA_CHECKED"),
         watchdog=_number(env, "TESSERA_WATCHDOG", 300, low=1),
         gather_limit=_number(env, "TESSERA_GATHER_LIMIT", 256 << 20, low=0),
+        mesh_device=mesh_device(env.get("TESSERA_MESH_DEVICE", ""), "TESSERA_MESH_DEVICE"),
         update_golden=_truth(env, "TESSERA_UPDATE_GOLDEN"),
     )
 
@@ -89,6 +93,15 @@ def _choice(env: Mapping[str, str], name: str, default: str, choices: tuple[str,
     text = env.get(name) or default
     if text not in choices:
         raise FlagError(f"{name} is {text!r}, expected one of {', '.join(choices)}")
+    return text
+
+
+def mesh_device(text: str, name: str) -> str:
+    """Where the shards of a mesh are to lie, checked; `name` is what says so."""
+    if not re.fullmatch(r"|cpu|(cuda|hip)(:\d+)?", text):
+        raise FlagError(
+            f"{name} is {text!r}, expected cpu, cuda, hip or one GPU of these, such as cuda:0"
+        )
     return text
 
 
@@ -140,14 +153,34 @@ def _environment() -> Flags:
     return _defaults
 
 
+# What each open block changes: some flags, the number of threads, or all settings.
+_Change = Mapping[str, Any] | int | _Settings
+_BLOCKS: OpenBlocks[_Change] = OpenBlocks("tessera blocks")
+
+
+def _settle() -> None:
+    """Put in force what the open blocks say together."""
+    made: _Settings | None = None
+    for change in _BLOCKS:
+        before = made or _Settings(_environment())
+        if isinstance(change, _Settings):
+            made = change
+        elif isinstance(change, int):
+            made = before._replace(threads=change)
+        else:
+            made = before._replace(flags=replace(before.flags, **change))
+    SETTINGS.set(made if made is None else _MADE.setdefault(made, made))
+
+
 @contextmanager
-def _setting(settings: _Settings) -> Iterator[None]:
-    before = SETTINGS.get()
-    SETTINGS.set(_MADE.setdefault(settings, settings))
+def _setting(change: _Change) -> Iterator[None]:
+    block = _BLOCKS.open(change)
+    _settle()
     try:
         yield
     finally:
-        SETTINGS.set(before)
+        _BLOCKS.close(block)
+        _settle()
 
 
 @contextmanager
@@ -159,14 +192,16 @@ def override(**changes: Any) -> Iterator[Flags]:
     for name, choices in _CHOICES.items():
         if changes.get(name, choices[0]) not in choices:
             raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
-    changed = replace(flags(), **changes)
-    with _setting(_Settings(changed, _stated())):
+    mesh_device(changes.get("mesh_device", ""), "mesh_device")
+    with _setting(changes):
         yield flags()
 
 
-def with_threads(n: int) -> AbstractContextManager[None]:
+@contextmanager
+def with_threads(n: int) -> Iterator[None]:
     """Ask for n threads while the block runs, for this thread or task alone."""
-    return _setting(_Settings(flags(), n))
+    with _setting(n):
+        yield
 
 
 def carried(f: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -187,7 +222,7 @@ def numerics(mode: str) -> AbstractContextManager[Flags]:
     return override(numerics=mode)
 
 
-_BLOCK: ContextVar[object | None] = ContextVar("block", default=None)  # of ts.checked()
+_CHECKED: OpenBlocks[object | None] = OpenBlocks("tessera checked")  # blocks of ts.checked()
 
 
 @blames_arguments
@@ -196,14 +231,14 @@ def checked(on: bool = True) -> Iterator[Flags]:
     """Raise on every bad index, label, bound or number while the block or function runs, also in compiled
     code.
     """
-    token = _BLOCK.set(object() if on else None)
+    block = _CHECKED.open(object() if on else None)
     try:
         with override(checked=bool(on)) as found:
             yield found
     finally:
-        _BLOCK.reset(token)
+        _CHECKED.close(block)
 
 
 def checked_block() -> object | None:
     """What stands for the block of ts.checked() that code runs in."""
-    return _BLOCK.get()
+    return _CHECKED.innermost()

@@ -17,24 +17,33 @@ from tessera.core.primitives import is_open, is_primitive
 from tessera.ir.graph.ir import Builder, Graph, Node, Value, bind, building, host_data
 from tessera.ops.creation import constant
 from tessera.ops.define import cast_to
+from tessera.transform.argmax_in_parts import in_parts
 from tessera.transform.inline import copy_into
 from tessera.transform.kept_on_gpu import is_kept
 
 Kept = Callable[[Node], bool]
+Form = Callable[
+    [Node], Callable[..., Value] | None
+]  # another decomposition of a node, if there is one
 
 
 def _none(n: Node) -> bool:
     return False
 
 
-def decompose(g: Graph, kept: Kept = _none) -> Graph:
+def _usual(n: Node) -> None:
+    return None
+
+
+def decompose(g: Graph, kept: Kept = _none, form: Form = _usual) -> Graph:
     """g with every op that has a decomposition replaced by it, until none has, in regions too.
 
-    Nodes that the target has kernels for are kept, but for those in regions.
+    Nodes that the target has kernels for are kept, and those for which it has another form have that, but
+    for those in regions.
     """
     with scope(Scope.of(g.guards, around=current_scope())) as facts:
         while _any_left(g, kept):
-            g = _once(g, facts.guards, kept)
+            g = _once(g, facts.guards, kept, form)
     return g
 
 
@@ -44,8 +53,8 @@ def decompose_on_cpu(g: Graph) -> Graph:
 
 
 def decompose_on_gpu(g: Graph) -> Graph:
-    """The same, but for what a GPU has kernels for."""
-    return decompose(g, is_kept)
+    """The same, but for what a GPU has kernels for; large tensors are looked through once for an extreme."""
+    return decompose(g, is_kept, in_parts)
 
 
 def _is_pool(n: Node) -> bool:
@@ -67,13 +76,13 @@ def _decomposes(n: Node, kept: Kept = _none) -> bool:
     return not is_open(n.op.call, n.types, n.params) and not kept(n)
 
 
-def _once(g: Graph, guards: Sequence[Guard], kept: Kept = _none) -> Graph:
+def _once(g: Graph, guards: Sequence[Guard], kept: Kept = _none, form: Form = _usual) -> Graph:
     builder = Builder(input_names=g.input_names)
     env: dict[Value, Value] = {v: builder.input(v.type, v.device) for v in g.inputs}
     with building(builder):
         for n in g.nodes:
             builder.location = n.location
-            results = _results(n, [env[v] for v in n.operands], kept)
+            results = _results(n, [env[v] for v in n.operands], kept, form)
             env.update(zip(n.results, results, strict=True))
         outputs = [env[v] for v in g.outputs]
     captured = [(inner, outer) for outer, inner in builder.captured()]
@@ -101,11 +110,14 @@ def _region(g: Graph) -> Graph:
     return Graph(inputs, builder.nodes, outputs, g.name)
 
 
-def _results(n: Node, operands: list[Value], kept: Kept) -> tuple[Value, ...]:
+def _results(n: Node, operands: list[Value], kept: Kept, form: Form) -> tuple[Value, ...]:
     if not _decomposes(n, kept):
         regions = tuple(map(_region, n.regions))
         out = bind(n.op, *operands, regions=regions, **n.params)
         return out if n.op.multiple else (out,)
+    special = form(n)
+    if special is not None:
+        return (special(*operands, **n.params),)
     assert n.op.decompose is not None
     wide = [cast_to(v, v.dtype.compute) if v.dtype.kind == "f" else v for v in operands]
     out = n.op.decompose(*wide, **n.params)

@@ -58,6 +58,69 @@ def test_no_number_of_parts_changes_a_count(monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_array_equal(launched(x, 300, ts.i32), want)
 
 
+@pytest.mark.parametrize("bins", [1, 2, 30, 31, 255, 256])
+@pytest.mark.parametrize("kind", ["f4", "f8", "bf16"])
+def test_elements_between_edges_are_placed_and_counted_at_once(kind: str, bins: int) -> None:
+    rng = np.random.default_rng(bins)
+    dtype = as_dtype(kind if kind == "bf16" else np.dtype(kind))
+    edges = np.sort(np.round(rng.normal(size=bins + 1) * 2, 1)).astype(dtype.np)
+    for n in (1, 2048, 2049, 5003):
+        v = np.round(rng.normal(size=n) * 2, 1)
+        v[rng.random(n) < 0.05] = rng.choice([np.nan, np.inf, -np.inf])
+        v[rng.random(n) < 0.1] = rng.choice(edges.astype("f8"))
+        v = v.astype(dtype.np)
+        types = {
+            "e": TensorType(dtype, edges.shape), "v": TensorType(dtype, v.shape),
+            "y": TensorType(ts.i64, (bins,)),
+        }  # fmt: skip
+        e = count.count_between(Primitive("s", "count_between", {}, ("e", "v"), ("y",)), types)
+        memory = {"e": edges, "v": v, "y": np.full(bins, 7)}
+        memory |= {n: np.full(t.shape, 3, t.dtype.np) for n, t in e.between.items()}  # type: ignore[arg-type]
+        for launch in e.launches:
+            verify(launch.kernel)
+            names = zip(launch.kernel.parameters, (*launch.inputs, *launch.outputs), strict=True)
+            interpret(launch.kernel, [memory[n].reshape(m.type.shape) for m, n in names])  # type: ignore[arg-type]
+        inside = v[~np.isnan(v.astype("f8"))].astype("f8")
+        np.testing.assert_array_equal(memory["y"], np.histogram(inside, edges.astype("f8"))[0])
+
+
+def _counted(f: Any, *specs: Any) -> set[str]:
+    g = ts.trace(f, *specs)
+    for p in passes_of("cuda", GRAPH):
+        g = p.run(g)
+    return {n.op.name for n in g.nodes}
+
+
+def test_a_histogram_writes_no_places_and_a_count_tests_nothing_twice() -> None:
+    """Places and numbers that were put out of the way went through memory, twice what they were made of."""
+    v, i = ts.Tensor[1 << 16, ts.f32], ts.Tensor[1 << 16, ts.i64]
+    names = _counted(lambda v: op.histogram(v, 100, (-3.0, 3.0))[0], v)
+    assert "count_between" in names
+    assert names.isdisjoint({"searchsorted", "count_places", "scatter_add"})
+    assert "count_between" not in _counted(lambda v: op.histogram(v, 257, (-3.0, 3.0))[0], v)
+    assert _counted(lambda i: op.bincount(i, length=256), i) == {"count_places"}
+    kept = _counted(lambda i: op.bincount(op.where(i < 3, 7, i), length=256), i)
+    assert "where" in kept
+
+
+@pytest.mark.parametrize("other", [-1, 3, 40])
+@pytest.mark.parametrize("end", [20, 33, 50])
+def test_tests_that_change_a_count_stay(end: int, other: int) -> None:
+    """A number that is counted in place of another is no test of what is counted."""
+    i = np.random.default_rng(end).integers(-60, 60, 5000)
+
+    def f(i: Any) -> Any:
+        kept = op.where(op.logical_and(i >= 0, i < end), i, other)
+        return op.scatter_add(op.zeros((33,), ts.i64), op.ones((5000,), ts.i64), kept)
+
+    with fake_gpu():
+        got = ts.jit(f)(ts.tensor(i).to("cuda")).numpy()
+    kept = np.where((i >= 0) & (i < end), i, other)
+    kept = np.where(kept < 0, kept + 33, kept)
+    want = np.bincount(kept[kept < 33], minlength=33)
+    np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("where", ["fake", pytest.param("device", marks=pytest.mark.gpu)])
 def test_programs_count_on_the_device(where: str) -> None:
     rng = np.random.default_rng(2)

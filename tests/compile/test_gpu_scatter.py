@@ -10,6 +10,8 @@ import pytest
 import tessera as ts
 from tessera import op
 from tessera.ir.tile.gpu import scatter
+from tessera.ir.tile.interp import interpret
+from tessera.ir.tile.verify import verify
 from tests.support.fakes.gpu_fake import fake_gpu
 
 JOINS: dict[str, Any] = {
@@ -68,6 +70,31 @@ def test_random_scatters(name: str, sorted_from: int, monkeypatch: pytest.Monkey
             np.testing.assert_allclose(got, want, TOLERANCE[dtype], TOLERANCE[dtype] * size)
         else:
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 1), (37, 300), (700, 3)], ids=str)
+@pytest.mark.parametrize("count", [1, 1021, 1500])
+def test_of_values_for_one_row_the_last_stays(count: int, sizes: tuple[int, int]) -> None:
+    """Rows are replaced without a sort: in three launches, whatever the numbers of rows and values are."""
+    rows, columns = sizes
+    p = scatter.ScatterRows(None, ts.f32, 1, (rows,), columns, count, (ts.i64,))
+    names = [x.kernel.name for x in p.expansion(("x", "v", "i"), "y").launches]
+    assert names == ["scatter_none", "scatter_last", "scatter_replaced"]
+    rng = np.random.default_rng([rows, count])
+    x, v = rng.normal(size=sizes).astype("f4"), rng.normal(size=(count, columns)).astype("f4")
+    index = rng.integers(-2, rows + 2, count)
+    want = x.copy()
+    for i, row in zip(index, v, strict=True):
+        if 0 <= i < rows:
+            want[i] = row
+    memory = {"x": x, "v": v, "i": index, "y": np.zeros_like(x)}
+    e = p.expansion(("x", "v", "i"), "y")
+    memory |= {n: np.full(t.shape, 7, t.dtype.np) for n, t in e.between.items()}  # type: ignore[arg-type]
+    for launch in e.launches:
+        verify(launch.kernel)
+        given = zip(launch.kernel.parameters, (*launch.inputs, *launch.outputs), strict=True)
+        interpret(launch.kernel, [memory[n].reshape(m.type.shape) for m, n in given])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(memory["y"], want)
 
 
 def test_rows_that_meet_many_values_are_cut_into_pieces() -> None:

@@ -94,7 +94,7 @@ def test_lines_of_many_blocks(
     """With blocks so small that all kinds of passes take part."""
     for name, n in (("_BLOCK", 8), ("_FEW", 0)):
         monkeypatch.setattr(sort, name, n)
-    for name, n in (("BLOCK", 16), ("SUMMED", 4), ("SHORT", short)):
+    for name, n in (("BLOCK", 16), ("WHOLE", 0), ("SUMMED", 4), ("SHORT", short)):
         monkeypatch.setattr(radix, name, n)
     check("topk", draw((36,), kind), 0, down)
     check("sort", draw((2, 13), kind), 1, down)
@@ -119,7 +119,34 @@ def test_of_small_whole_numbers_few_bits_are_looked_at(bits: int) -> None:
 
 
 def test_a_line_beyond_a_block_of_the_usual_size() -> None:
-    check("sort", draw((2049,), "bf16"), 0, False)
+    check("sort", draw((4097,), "bf16"), 0, False)
+
+
+@pytest.mark.parametrize("n", [1031, 2048, 2049, 4096])
+def test_lines_that_a_block_holds_are_not_counted_in_memory(n: int) -> None:
+    """Rows a little above a power of two were cut into blocks that counted digits in another launch."""
+    t = TensorType(f32, (64, n))
+    e = radix.Radix(t, 1, False, {"values": n}).expansion("x", {"values": "v"})
+    assert [x.kernel.name for x in e.launches] == ["radix_move"] * 7 + ["radix_last"]
+    assert not any("counts" in name for name in e.between)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
+def test_a_line_that_one_large_block_holds(down: bool) -> None:
+    check("argsort", draw((1, 2053), "f2"), 1, down)
+    check("sort", draw((2, 1025), "bf16"), 1, down)
+
+
+@pytest.mark.parametrize("kind", ["f4", "i8"])
+def test_a_comparison_exchanges_words_once(kind: str) -> None:
+    """The smaller and the larger of two words come from one exchange of the bits in which they differ."""
+    x = TensorType(as_dtype(np.dtype(kind)), (64, 8))
+    made = sort.Sort(x, 1, False)
+    text = made.small({"values": 8}).text
+    steps = 6 * made.parts  # of a network of 8 words
+    assert text.count('scalar = "xor"') >= steps
+    assert 'scalar = "min"' not in text
+    assert 'scalar = "max"' not in text
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["up", "down"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.compile.executable import PassResult, last_of
 from tessera.compile.gpu import libraries
+from tessera.compile.gpu.collectives import is_collective
 from tessera.compile.gpu.compilation import GpuCompilation
 from tessera.compile.gpu.context import context_of
 from tessera.compile.gpu.executable import GpuExecutable
@@ -48,7 +49,7 @@ def offline_program(
 ) -> OfflineProgram:
     """A graph after its passes, compiled for a device that need not be there, at known sizes."""
     target = device[0]
-    steps = _symbolic_schedule(g, target, record)
+    steps: list[PassResult] = _symbolic_schedule(g, target, record)
     context = context_of(target, device, sizes, frozenset())
     return OfflineProgram(_lower_at(last_of(steps, SCHEDULE), context, steps), device)
 
@@ -111,7 +112,9 @@ class OfflineProgram(PlannedProgram):
             return {}
         own = self.device[0] == "cuda" and libraries.serves(s.node.op)
         why = (
-            "a library of the device computes it where CuPy is installed, the host elsewhere"
+            "ranks exchange what it has; kernels of its own pack and add that"
+            if is_collective(s)
+            else "a library of the device computes it where CuPy is installed, the host elsewhere"
             if own
             else "it has no GPU form yet and runs on the host, where its operands travel"
         )
@@ -156,11 +159,11 @@ class OfflineExecutable(GpuCompilation[OfflineProgram]):
         """This program with its memory planned, for inputs of these shapes."""
         return self.program_at(shapes)
 
-    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[tile.Kernel]:
         """The Tile IR of each kernel at the sizes of a call, by name, those of regions too."""
         return Kernels(self.program_at(shapes).tiles)
 
-    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[str]:
         """The source of each kernel at the sizes of a call, by name, those of regions too."""
         return Kernels(self.program_at(shapes).sources)
 
@@ -179,7 +182,7 @@ class OfflineExecutable(GpuCompilation[OfflineProgram]):
 
 def executable(
     g: Graph, record: Sequence[PassResult], kind: str, which: str
-) -> GpuCompilation[Any]:
+) -> GpuExecutable | OfflineExecutable:
     """What runs a graph on a device that `which` numbers, or shows it for an architecture that it names."""
     if (which or "0").isdecimal():
         return GpuExecutable(g, record, int(which or 0), kind)
@@ -198,5 +201,5 @@ def lowered(
     if any(s.name == stop for s in steps):
         return steps
     context = context_of(target, device, sizes, frozenset())
-    made: list[PassResult] = _lower_at(last_of(steps, SCHEDULE), context, steps, stop).driver.record
-    return made
+    made: LoweredProgram = _lower_at(last_of(steps, SCHEDULE), context, steps, stop)
+    return made.driver.record

@@ -97,6 +97,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
     "broadcast": {},
     "transpose": {},
     "take": {},
+    "count": {"size": "int"},
     "exchange": {"shape": "ints", "order": "ints", "count": "int"},
 }
 # Attributes that may be left out.  A store with `bypass` goes past the caches where its memory has at
@@ -105,16 +106,18 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 # `going` ends as soon as its first carried tile, a bool, is false, and at `stop` at the latest.  A prefetch
 # that is `far` brings a box to the second cache.  The places of a scatter that is `distinct` differ; one
 # that is `atomic` folds into what is there by that scalar op, in any order, also that of other instances.
-# A load or store with `vector` accesses at most so many elements at once.
+# A load or store with `vector` accesses at most so many elements at once.  A fold or scan of the order
+# `neighbours` is a tree over aligned neighbours, as in folds.py of GPUs.
+NEIGHBOURS = "neighbours"
 OPTIONAL: dict[str, dict[str, str]] = {
     "load": {"vector": "int"}, "store": {"bypass": "int", "vector": "int"},
     "for": {"bounded": "flag", "going": "flag"}, "prefetch": {"far": "flag"},
-    "scatter": {"distinct": "flag", "atomic": "text"},
+    "scatter": {"distinct": "flag", "atomic": "text"}, "fold": {"order": "text"}, "scan": {"order": "text"},
 }  # fmt: skip
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
     "dot": 3, "dot_parts": 3, "reshape": 1, "broadcast": 1, "transpose": 1, "store_async": 1, "wait": 0,
-    "barrier": 0, "words": 1, "dot_words": 3, "take": 2,
+    "barrier": 0, "words": 1, "dot_words": 3, "take": 2, "count": 1,
 }  # fmt: skip
 WITH_MEMORY = frozenset(("alloc", "load", "store", "store_async", "prefetch", "gather", "scatter"))
 STATED = frozenset(("full", "index", "cast", "reshape", "broadcast"))  # say the type they give
@@ -362,6 +365,7 @@ def _fold(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType,
     (x,) = types
     _foldable("fold", a["scalar"], x)
     _in_range("fold", a["axis"], x)
+    _ordered("fold", a)
     shape = (*x.shape[: a["axis"]], 1, *x.shape[a["axis"] + 1 :])
     return (TensorType(x.dtype, shape),)
 
@@ -369,6 +373,7 @@ def _fold(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType,
 def _scan(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     _foldable("scan", a["scalar"], types[0])
     _in_range("scan", a["axis"], types[0])
+    _ordered("scan", a)
     return (types[0],)
 
 
@@ -453,6 +458,15 @@ def _take(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType,
     return (TensorType(x.dtype, place.shape),)
 
 
+def _count(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
+    (x,), size = types, a["size"]
+    if x.rank != 1 or x.dtype is not i32:
+        raise VerifyError(f"count: {x}, expected a tile of one axis and of i32")
+    if size < 1:
+        raise VerifyError(f"count: numbers below {size}, expected 1 or more")
+    return (TensorType(i32, (size,)),)
+
+
 def _exchange(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     """Tiles of one type, whose numbers and places are axes of a shape, in another order of the axes."""
     shape, order = a["shape"], a["order"]
@@ -481,6 +495,11 @@ def leading(shape: Sequence[int], count: int) -> int | None:
     return next((i for i in range(len(shape) + 1) if math.prod(shape[:i]) == count), None)
 
 
+def _ordered(name: str, a: Attributes) -> None:
+    if a.get("order", NEIGHBOURS) != NEIGHBOURS:
+        raise VerifyError(f"{name}: order is {a['order']!r}, expected {NEIGHBOURS!r} or none")
+
+
 def _foldable(name: str, scalar: str, x: TensorType) -> None:
     if SCALARS.get(scalar) is None or SCALARS[scalar].identity is None:
         raise VerifyError(f"{name}: {scalar!r} is no scalar op that folds")
@@ -502,5 +521,5 @@ _RULES: dict[str, Callable[[Types, Attributes, Any, Any], tuple[TensorType, ...]
     "reshape": _reshape, "broadcast": _broadcast, "transpose": _transpose, "gather": _gather,
     "scatter": _scatter, "store_async": _store, "wait": _wait, "barrier": _barrier,
     "words": _words, "dot_words": _dot_words, "exchange": _exchange,
-    "take": _take,
+    "take": _take, "count": _count,
 }  # fmt: skip

@@ -46,5 +46,6 @@ TRAITS: dict[str, Traits] = {
     "broadcast": _PURE,
     "transpose": _PURE,
     "take": _PURE,
+    "count": _PURE,
     "exchange": _PURE,
 }

@@ -11,7 +11,7 @@ from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.tile.gpu.conv_numbers import PositionNumbers
 from tessera.ir.tile.gpu.conv_plan import Images, ImplicitProduct, Three
-from tessera.ir.tile.ir import Builder, Kernel, Tile
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 
 _PIXELS, _CHANNELS = 64, 64  # of a tile that is turned
 _ROWS, _DEPTH = 16, 64  # of weights that a block packs
@@ -133,12 +133,11 @@ def beside(
 
 
 def pack_weights(p: ImplicitProduct, window: Three) -> Kernel:
-    """w[g, o, c, ...] as w[g, o, tap, c], channels filled up with zeros."""
+    """w[g, o, c, ...] as w[g, o, tap, c], or w[g, tap, c, o] if wide, channels filled up with zeros."""
     b, t, made = Builder("pack"), p.images, p.results.made
     places = (*p.taps.window[:2], window[2])
     w = b.parameter("w", TensorType(t.dtype, (t.groups, made, t.channels, *places)))
-    kept = TensorType(t.dtype, (t.groups, made, p.taps.count, t.depth))
-    out = b.parameter("packed", kept, writable=True)
+    out = packed(b, t, made, p.taps.count)
     rows, depth = min(power(made), _ROWS), min(power(t.depth), _DEPTH)
     group, row = b.program(t.groups), b.program(-(-made // rows)) * rows
     first = b.program(-(-t.depth // depth)) * depth
@@ -161,17 +160,38 @@ def pack_weights(p: ImplicitProduct, window: Three) -> Kernel:
             extent = (1, rows, depth, 1, 1, 1)
             tile = b.load(w, (group, row, first, *at), extent, axes=(1, 2), masked=(1, 2))
         behind = [3] if t.depth % depth else []
-        into = (group, row, loop.variable, first)
-        b.store(out, tile, into, (1, rows, 1, depth), axes=(1, 3), masked=[*masked, *behind])
+        store_packed(b, t, out, tile, (group, row, loop.variable, first), [*masked, *behind])
     return b.finish()
+
+
+def packed(b: Builder, t: Images, made: int, taps: int) -> Memory:
+    """Where packed weights are written."""
+    shape = (taps, t.depth, made) if t.wide else (made, taps, t.depth)
+    return b.parameter("packed", TensorType(t.dtype, (t.groups, *shape)), writable=True)
+
+
+def store_packed(
+    b: Builder, t: Images, out: Memory, tile: Tile, into: tuple[Size, Size, Size, Size],
+    masked: Sequence[int],
+) -> None:  # fmt: skip
+    """Weights of some out channels at a tap, at (group, out channel, tap, channel)."""
+    group, row, tap, first = into
+    rows, depth = tile.shape
+    if t.wide:
+        behind = [{1: 3, 3: 2}[i] for i in masked]
+        extent = (1, 1, depth, rows)
+        b.store(
+            out, b.transpose(tile), (group, tap, first, row), extent, axes=(2, 3), masked=behind
+        )
+    else:
+        b.store(out, tile, into, (1, rows, 1, depth), axes=(1, 3), masked=masked)
 
 
 def pack_turned(pieces: Sequence[ImplicitProduct], window: Three, dtype: DType) -> Kernel:
     """w[g, o, c, ...] as w[g, c, tap, o], turned round, the taps of each phase after those of the last."""
     b, t, made = Builder("pack_turned"), pieces[0].images, pieces[0].results.made
     w = b.parameter("w", TensorType(dtype, (t.groups, t.channels, made, *window)))
-    kept = TensorType(dtype, (t.groups, made, max(taps_of(pieces), 1), t.depth))
-    out = b.parameter("packed", kept, writable=True)
+    out = packed(b, t, made, max(taps_of(pieces), 1))
     rows, depth = min(power(made), _ROWS), min(power(t.depth), _DEPTH)
     group, row = b.program(t.groups), b.program(-(-made // rows)) * rows
     first = b.program(-(-t.depth // depth)) * depth
@@ -186,8 +206,7 @@ def pack_turned(pieces: Sequence[ImplicitProduct], window: Three, dtype: DType) 
             ]
             place = (group, first, row, *at)
             tile = b.load(w, place, (1, depth, rows, 1, 1, 1), axes=(2, 1), masked=(1, 2))
-            into = (group, row, p.taps.first + loop.variable, first)
-            b.store(out, tile, into, (1, rows, 1, depth), axes=(1, 3), masked=masked)
+            store_packed(b, t, out, tile, (group, row, p.taps.first + loop.variable, first), masked)
     return b.finish()
 
 

@@ -22,6 +22,10 @@ from tessera.core.types import TensorType
 _FEW = 8  # channels of a group: fewer lie beside the places of a window
 _DEPTHS = ((64, 1.0), (32, 1.1), (16, 1.5))  # of a step, and what a product costs in it
 
+_WIDE_STEP = (
+    32  # at most, where threads multiply: 64 by 64 by 64 in two stages leave room for 3 blocks only
+)
+
 Three = tuple[int, int, int]
 
 
@@ -53,6 +57,15 @@ class Images:
     def pixels(self) -> int:
         """Pixels of an image."""
         return prod(self.padded)
+
+    @property
+    def wide(self) -> bool:
+        """Whether threads multiply, which no matrix unit does for numbers of so many bits.
+
+        Threads side by side have the columns of a product, and those of its right factor must be neighbours
+        in shared memory: so pixels are rows, and weights lie with the channels that they make last.
+        """
+        return is_wide(self.dtype)
 
     @property
     def type(self) -> TensorType:
@@ -135,6 +148,16 @@ def depth_of(channels: int) -> tuple[int, int]:
     return -(-channels // best[0]) * best[0], best[0]
 
 
+def step_of(step: int, dtype: DType) -> int:
+    """How many numbers are multiplied at once."""
+    return min(step, _WIDE_STEP) if is_wide(dtype) else step
+
+
+def is_wide(dtype: DType) -> bool:
+    """Whether no matrix unit multiplies numbers of a dtype."""
+    return dtype.bits > 16 and dtype.policy.math != "tf32"
+
+
 def forward(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -> ImplicitProduct:
     """The piece of a convolution."""
     groups, channels = int(p["groups"]), int(w.shape[1])
@@ -153,8 +176,8 @@ def forward(x: TensorType, w: TensorType, y: TensorType, p: Mapping[str, Any]) -
         beside, taps = Beside(), Taps(window, dilation, stride, start, counts)
     depth, step = depth_of(channels * beside.places)
     images = Images(
-        int(x.shape[0]), groups, channels, three(x.shape[2:], 1), before, taps.span, depth, step,
-        x.dtype, beside,
+        int(x.shape[0]), groups, channels, three(x.shape[2:], 1), before, taps.span, depth,
+        step_of(step, x.dtype), x.dtype, beside,
     )  # fmt: skip
     return ImplicitProduct(images, taps, results)
 
@@ -190,6 +213,7 @@ def backward(
     depth, step = depth_of(channels)
     padded = three([max(t.span[i] for t, _ in pieces) for i in range(MOST_AXES)], 1)
     images = Images(
-        int(ct.shape[0]), groups, channels, three(ct.shape[2:], 1), before, padded, depth, step, ct.dtype
+        int(ct.shape[0]), groups, channels, three(ct.shape[2:], 1), before, padded, depth,
+        step_of(step, ct.dtype), ct.dtype,
     )  # fmt: skip
     return [ImplicitProduct(images, taps, results) for taps, results in pieces]

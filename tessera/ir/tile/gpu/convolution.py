@@ -10,7 +10,7 @@ from tessera.ir.tile.gpu import conv_plan, conv_weights, depthwise
 from tessera.ir.tile.gpu.channels_last import ChannelsLast, pack_turned, pack_weights, taps_of
 from tessera.ir.tile.gpu.conv_plan import ImplicitProduct, three
 from tessera.ir.tile.gpu.depthwise import Depthwise
-from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm
+from tessera.ir.tile.gpu.implicit_gemm import ImplicitGemm, packed_type
 from tessera.ir.tile.gpu.phases import merge_phases
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
@@ -78,8 +78,7 @@ def weights(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | Non
 
 
 def _packed(pieces: list[ImplicitProduct]) -> TensorType:
-    t, made = pieces[0].images, pieces[0].results.made
-    return TensorType(t.dtype, (t.groups, made, max(taps_of(pieces), 1) * t.depth))
+    return packed_type(pieces[0].images, pieces[0].results.made, max(taps_of(pieces), 1))
 
 
 CONVOLUTIONS = {"conv": conv, "conv_input": conv_input, "conv_weights": weights}

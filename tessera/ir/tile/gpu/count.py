@@ -1,10 +1,14 @@
-"""count: how often each number 0 ... size - 1 is in a tensor, as products of matrices of zeros and ones.
+"""count: how often each number 0 ... size - 1 is in a tensor.
 
-    y[n] = how many i with x[i] = n   ->   part p: c[h, l] = sum over i of [x[i] // 16 = h] [x[i] % 16 = l]
-                                           y[16 h + l] = sum over p of c[h, l]
+    y[n] = how many i with x[i] = n   ->   part p: c[p, n] = how many i of the part with x[i] = n
+                                           y[n] = sum over p of c[p, n]
 
-An element is compared with the upper and with the lower digits of all numbers, not with every number, and
-matrix units add up.  Sums of ones below 2^24 are exact in f32, so that no size of parts changes a result.
+Of few numbers, a block counts in the memory that its threads share.  The elements of a histogram are placed
+by halving in the same kernel, which reads them once and writes no places.
+
+Of more numbers, an element is compared with the upper and with the lower digits of all numbers, not with
+every number, and matrix units add up: c[h, l] = sum over i of [x[i] // 16 = h] [x[i] % 16 = l].  Sums of ones
+below 2^24 are exact in f32, so that no size of parts changes a result.
 
 Of many numbers few elements share one: each element adds its one to memory at once, in whole numbers, whose
 sum has no order.  Blocks have several copies of the counts, since ones for one place wait for each other.
@@ -21,14 +25,21 @@ from tessera.core.dtype import DType, f16, f32, i32, i64
 from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.ir import Builder, Kernel
+from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
+from tessera.ir.tile.search import halve
 
+SHARED = (
+    256  # numbers that blocks count in shared memory; at least as many bins as are counted at once
+)
+TAKEN = 2048  # elements that such a block counts at once, 16 for each thread
 MATCHED = 1024  # numbers up to which elements are compared with digits
 ADDED = 1024  # elements of a block that adds ones to memory
 COPIES = 64  # of the counts
 _COPIED = 1 << 22  # counts of all copies
 PARTS = 512  # blocks of threads
+SHARING = 1024  # blocks that count in shared memory: 8 of 4 warps for each multiprocessor
+_BINS = 32  # numbers at least that a warp counts: one for each thread
 _LEAST = 16  # rows and columns of a product
 _ROWS = 64  # of a block's product
 _EXACT = 1 << 24  # elements of a part
@@ -49,12 +60,23 @@ def count_places(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
             Launch(p.summed(p.copies, p.size), (counts,), (y,), Threads(4)),
         )
         return Expansion(added, {counts: TensorType(i32, (p.copies, p.size))})
+    if p.size <= SHARED:
+        return p.shared((x,), y)
     warps = 8 if p.high * p.low > 1 << 10 else 4
     launches = (
         Launch(p.counted(), (x,), (counts,), Threads(warps)),
         Launch(p.summed(p.parts, p.high * p.low), (counts,), (y,), Threads(4)),
     )
     return Expansion(launches, {counts: TensorType(i32, (p.parts, p.high * p.low))})
+
+
+def count_between(step: Primitive, types: Mapping[str, TensorType]) -> Expansion:
+    """The same for numbers between edges."""
+    edges, v = step.operands
+    (y,) = step.results
+    t, count = types[v], prod(int(n) for n in types[v].shape)
+    p = Counts(t.dtype, count, int(types[y].shape[0]), types[y].dtype, types[edges])
+    return p.shared((edges, v), y)
 
 
 @dataclass(frozen=True)
@@ -65,6 +87,21 @@ class Counts:
     count: int
     size: int
     dtype: DType
+    edges: TensorType | None = None  # between which elements are placed
+
+    def shared(self, operands: tuple[str, ...], y: str) -> Expansion:
+        """Two launches: counts in shared memory, and their sums."""
+        counts = f"{y}_counts"
+        launches = (
+            Launch(self.counted_in_blocks(), operands, (counts,), Threads(4)),
+            Launch(self.summed(self.parts, self.bins), (counts,), (y,), Threads(4)),
+        )
+        return Expansion(launches, {counts: TensorType(i32, (self.parts, self.bins))})
+
+    @property
+    def bins(self) -> int:
+        """Numbers that a block counts."""
+        return max(power(self.size), _BINS)
 
     @property
     def low(self) -> int:
@@ -79,14 +116,16 @@ class Counts:
     @property
     def step(self) -> int:
         """Elements that are compared at a time."""
+        if self.size <= SHARED:
+            return TAKEN
         return 128 if self.low <= _LEAST else 64
 
     @property
     def parts(self) -> int:
         """Into how many parts the elements are cut."""
-        blocks = max(self.high // _ROWS, 1)
-        wanted = max(PARTS // blocks, 1)
-        enough = max(power(self.count // (8 * self.step)), 1)
+        shared = self.size <= SHARED
+        wanted = SHARING if shared else max(PARTS // max(self.high // _ROWS, 1), 1)
+        enough = max(power(self.count // ((1 if shared else 8) * self.step)), 1)
         return max(min(wanted, enough), power(-(-self.count // _EXACT)))
 
     @property
@@ -118,6 +157,57 @@ class Counts:
         b.scatter(counts, one, {1: number}, (copy, 0), (1, 1), (), (1,), atomic="add")
         return b.finish()
 
+    def counted_in_blocks(self) -> Kernel:
+        """The counts of each part, in shared memory."""
+        b, e = Builder("count_shared"), self.step
+        edges = None if self.edges is None else b.parameter("edges", self.edges)
+        x = b.parameter("x", TensorType(self.kind, (self.count,)))
+        out = b.parameter("counts", TensorType(i32, (self.parts, self.bins)), writable=True)
+        each = -(-self.count // self.parts)
+        each = -(-each // e) * e
+        part = b.program(self.parts)
+        start: Size = part * each
+        stop = smaller(start + each, self.count)
+        with b.loop(start, stop, e, [b.full(i32, (self.bins,), 0)]) as loop:
+            if edges is None:
+                number = self.number(b, x, loop.variable)
+            else:
+                number = self.placed(b, edges, x, loop.variable)
+            loop.carry(b.apply("add", loop.carried[0], b.count(number, self.bins)))
+        b.store(out, loop.results[0], (part, 0), (1, self.bins), (1,))
+        return b.finish()
+
+    def placed(self, b: Builder, edges: Memory, x: Memory, at: Size) -> Tile:
+        """The bins of some elements; a number that is none for what lies in no bin."""
+        e, wide = self.step, self.kind.compute
+        masked = (0,) if self.count % e else ()
+        value = b.cast(b.load(x, (at,), (e,), masked=masked, fill=0), wide)
+        found, step = b.full(i64, (e,), 0), power(self.size + 2) // 2
+        while step:
+            found = halve(b, edges, found, b.full(i64, (e,), step), value, True)
+            step //= 2
+        place = b.apply("sub", b.cast(found, i32), b.full(i32, (e,), 1))
+        last = b.cast(b.gather(edges, {0: b.full(i64, (1,), self.size)}, (0,), (1,), (), ()), wide)
+        place = b.apply(
+            "where", b.apply("eq", value, last), b.full(i32, (1,), self.size - 1), place
+        )
+        if not masked:
+            return place
+        there = b.apply("lt", b.index(at, (e,), 0), b.full(i64, (1,), self.count))
+        return b.apply("where", there, place, b.full(i32, (1,), -1))
+
+    def number(self, b: Builder, x: Memory, at: Size) -> Tile:
+        """The numbers of some elements, -1 for what is none."""
+        e = self.step
+        masked = (0,) if self.count % e else ()
+        wide = b.cast(b.load(x, (at,), (e,), masked=masked, fill=0), i64)
+        inside = b.apply("logical_and", b.apply("ge", wide, b.full(i64, (e,), 0)),
+                         b.apply("lt", wide, b.full(i64, (e,), self.size)))  # fmt: skip
+        if masked:
+            there = b.apply("lt", b.index(at, (e,), 0), b.full(i64, (e,), self.count))
+            inside = b.apply("logical_and", inside, there)
+        return b.cast(b.apply("where", inside, wide, b.full(i64, (e,), -1)), i32)
+
     def counted(self) -> Kernel:
         """The counts of each part."""
         b, e, n = Builder("count_parts"), self.step, self.low
@@ -129,19 +219,9 @@ class Counts:
         part, row = b.program(self.parts), b.program(self.high // m) * m
         start: Size = part * each
         rows, columns = b.cast(b.index(row, (m, 1), 0), i32), b.cast(b.index(0, (1, n), 1), i32)
-        masked = (0,) if self.count % e else ()
         with b.loop(start, smaller(start + each, self.count), e, [b.full(f32, (m, n), 0)]) as loop:
-            found = b.load(x, (loop.variable,), (e,), masked=masked, fill=0)
-            wide = b.cast(found, i64)
-            inside = b.apply("logical_and", b.apply("ge", wide, b.full(i64, (e,), 0)),
-                             b.apply("lt", wide, b.full(i64, (e,), self.size)))  # fmt: skip
-            if masked:
-                there = b.apply(
-                    "lt", b.index(loop.variable, (e,), 0), b.full(i64, (e,), self.count)
-                )
-                inside = b.apply("logical_and", inside, there)
             # A number that is none has an upper digit that is none.
-            number = b.cast(b.apply("where", inside, wide, b.full(i64, (e,), -1)), i32)
+            number = self.number(b, x, loop.variable)
             shift = (n - 1).bit_length()
             upper = b.apply("shift_right", number, b.full(i32, (e,), shift))
             lower = b.apply("and", number, b.full(i32, (e,), n - 1))

@@ -20,7 +20,7 @@ from tessera.ir.tile.cpu.movement import lower_prefetch
 from tessera.ir.tile.cpu.primitives import lower_primitive
 from tessera.ir.tile.cpu.scatter import WITH_COPY
 from tessera.ir.tile.gpu.convolution import CONVOLUTIONS
-from tessera.ir.tile.gpu.count import count_places
+from tessera.ir.tile.gpu.count import count_between, count_places
 from tessera.ir.tile.gpu.fft import TRANSFORMS
 from tessera.ir.tile.gpu.pooling import POOLS
 from tessera.ir.tile.gpu.scan import SCANS
@@ -141,6 +141,7 @@ _OWN: dict[str, Callable[[Primitive, Mapping[str, TensorType]], Expansion | None
     **SORTS,
     "topk": topk,
     "count_places": count_places,
+    "count_between": count_between,
     "searchsorted": searchsorted,
     **SCANS,
     **TRANSFORMS,
@@ -156,5 +157,14 @@ def kernels_of(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | 
 
 
 _ALONE = {
-    n: _OWN[n] for n in ("count_places", "logcumsumexp", "searchsorted", "topk", *SORTS, *POOLS)
+    n: _OWN[n]
+    for n in (
+        "count_places",
+        "count_between",
+        "logcumsumexp",
+        "searchsorted",
+        "topk",
+        *SORTS,
+        *POOLS,
+    )
 }

@@ -23,6 +23,7 @@ _SHORT = (256, 512)  # sums whose blocks end so often that two must share a mult
 _LONG = 512  # terms of a sum whose steps are worth a deep block: one that is whole in a step has no registers
 # Bits along k of a step: three steps of 32 by 32 take 48 of the 64 KB that every GPU has.
 _DEEP = 2048
+_NARROW = 8  # rows and columns of the smallest block of wide factors that has several of both
 _MATRIX = 8192  # elements of a matrix that a block of few vectors asks for at once
 
 
@@ -65,11 +66,18 @@ def product_block(s: ProductShape) -> ProductBlock:
 
 
 def _wide_factors(s: ProductShape) -> ProductBlock:
-    """Factors of 32 bits and more, which no matrix unit takes as they are."""
+    """Factors of 32 bits and more, which no matrix unit takes as they are.
+
+    Threads multiply, so a block of few rows has no more rows than there are.
+    """
     m, n = _fit(s.m, 64), _fit(s.n, 64)
     if _blocks(s, m, n) < MULTIPROCESSORS and s.k >= _LONG:
-        # They wait for memory: more blocks ask for more, and each for much.
-        return ProductBlock(min(m, 32), min(n, 32), _DEEP // s.bits, 8, 0, 0, 4)
+        # They wait for memory, or for the sum before: more blocks ask for more, and each for much.
+        m, n = (min(power(side), 32) for side in (s.m, s.n))
+        while max(m, n) > _NARROW and _blocks(s, m, n) < MULTIPROCESSORS * 2 // 3:
+            m, n = (m // 2, n) if m > n else (m, n // 2)
+        warps = max(min(m * n // 128, 4), 1)
+        return ProductBlock(m, n, _DEEP // s.bits, 8, 0, warps, 4)
     return ProductBlock(m, n, _fit(s.k, 32))
 
 

@@ -13,6 +13,9 @@ hundreds meet in a row on average, its values are cut into pieces of equal lengt
 tree joins the pieces. The bits of a row depend on its own values, and on how many values there are for each
 row.
 
+Where values replace rows, nothing is joined and nothing is sorted: the largest n of a row is found in memory
+by atomic operations, whose order changes no largest number, and a row is v[n] or what it was.
+
 Several indices name one row by its number among all; the numbered axes lie beside each other: x[a, row,
 column].
 """
@@ -24,13 +27,14 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.core.dims import Size
-from tessera.core.dtype import DType, bool_, i32, i64
+from tessera.core.dtype import DType, i32, i64
+from tessera.core.evaluate import neutral
 from tessera.core.scalar import Number
 from tessera.core.scatters import JOINS, WIDE
 from tessera.core.types import TensorType
-from tessera.ir.schedule.gpu_blocks import power
+from tessera.ir.schedule.gpu_blocks import ENOUGH, power, warps_for
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.folds import neutral, tree
+from tessera.ir.tile.gpu.folds import tree
 from tessera.ir.tile.gpu.radix import Radix
 from tessera.ir.tile.gpu.sorted_lines import LONGEST
 from tessera.ir.tile.ir import Builder, Kernel, Tile
@@ -46,6 +50,8 @@ _LANES = 32  # rows of a block where columns are few
 _PIECE = 256  # values of a row that are worth a piece
 _PIECES = 256  # of a row at most: a block joins them by a tree
 _JOINED = 2048  # elements of pieces that a block joins
+# elements of a block that copies rows or what replaces them, 16 for each thread, and of one of a small tensor
+_COPIED, _COPIED_OF_FEW = 2048, 512
 
 
 def scatter_rows(step: Primitive, types: Mapping[str, TensorType]) -> Expansion | None:
@@ -96,13 +102,13 @@ class ScatterRows:
     @property
     def pieces(self) -> int:
         """Into how many pieces the values of a row are cut."""
-        if self.join is None:
-            return 1
         return max(min(power(self.count // self.rows // _PIECE + 1) // 2, _PIECES), 1)
 
     def expansion(self, operands: Sequence[str], out: str) -> Expansion:
         """Keys, their order, where rows start, and the rows."""
         x, v, *indices = operands
+        if self.join is None:
+            return self.replacing(x, v, indices, out)
         keys, ordered, order, starts = (f"{out}_{n}" for n in ("keys", "sorted", "order", "starts"))
         numbers = TensorType(i32, (self.count,))
         between = {keys: numbers, ordered: numbers, order: numbers}
@@ -128,15 +134,51 @@ class ScatterRows:
             launches.append(Launch(self.whole(), (x, parts), (out,), Threads(4)))
         return Expansion(tuple(launches), between)
 
+    def replacing(self, x: str, v: str, indices: Sequence[str], out: str) -> Expansion:
+        """The last number of each row, and the rows."""
+        last = f"{out}_last"
+        return Expansion(
+            (
+                Launch(self.unnamed(), (), (last,), Threads(4)),
+                Launch(self.named(), tuple(indices), (last,), Threads(4)),
+                _Replaced(self).launch(x, v, last, out),
+            ),
+            {last: TensorType(i32, (self.rows,))},
+        )
+
+    def unnamed(self) -> Kernel:
+        """No number for any row."""
+        b, n = Builder("scatter_none"), self.rows
+        last = b.parameter("last", TensorType(i32, (n,)), writable=True)
+        at = b.program(-(-n // _KEYS)) * _KEYS
+        b.store(last, b.full(i32, (_KEYS,), -1), (at,), (_KEYS,), masked=(0,) if n % _KEYS else ())
+        return b.finish()
+
+    def named(self) -> Kernel:
+        """The largest number that names each row."""
+        b = Builder("scatter_last")
+        at, row = self.keyed(b)
+        last = b.parameter("last", TensorType(i32, (self.rows,)), writable=True)
+        number = b.cast(b.index(at, (_KEYS,), 0), i32)
+        b.scatter(last, number, {0: row}, (0,), (1,), (), (0,), atomic="max")
+        return b.finish()
+
     def keys(self) -> Kernel:
         """The row that each number names; one behind all for what is none."""
         b = Builder("scatter_keys")
+        at, row = self.keyed(b)
+        keys = b.parameter("keys", TensorType(i32, (self.count,)), writable=True)
+        b.store(keys, b.cast(row, i32), (at,), (_KEYS,), masked=(0,))
+        return b.finish()
+
+    def keyed(self, b: Builder) -> tuple[Size, Tile]:
+        """The first number of a block, and the rows that its numbers name; one behind all for none."""
         given = [
             b.parameter(f"i{k}", TensorType(d, (self.count,))) for k, d in enumerate(self.kinds)
         ]
-        keys = b.parameter("keys", TensorType(i32, (self.count,)), writable=True)
         at = b.program(-(-self.count // _KEYS)) * _KEYS
-        row, inside = b.full(i64, (_KEYS,), 0), b.full(bool_, (_KEYS,), 1)
+        row = b.full(i64, (_KEYS,), 0)
+        inside = b.apply("lt", b.index(at, (_KEYS,), 0), b.full(i64, (_KEYS,), self.count))
         for m, n in zip(given, self.sizes, strict=True):
             found = b.cast(b.load(m, (at,), (_KEYS,), masked=(0,)), i64)
             row = b.apply("add", b.apply("mul", row, b.full(i64, (_KEYS,), n)), found)
@@ -144,9 +186,7 @@ class ScatterRows:
                 here = b.apply(name, found, b.full(i64, (_KEYS,), end))
                 inside = b.apply("logical_and", inside, here)
         behind = b.full(i64, (_KEYS,), self.rows)
-        b.store(keys, b.cast(b.apply("where", inside, row, behind), i32), (at,), (_KEYS,),
-            masked=(0,))  # fmt: skip
-        return b.finish()
+        return at, b.apply("where", inside, row, behind)
 
     def compared(self) -> Kernel:
         """Keys and numbers, sorted by key and then by number: each is compared with each."""
@@ -216,10 +256,11 @@ class ScatterRows:
 
 
 class _Joined:
-    """The kernel in which a block takes some rows: their values in order, or the last ones."""
+    """The kernel in which a block takes some rows, and their values in order."""
 
     def __init__(self, p: ScatterRows):
-        self.p, self.b = p, Builder("scatter_rows")
+        assert p.join is not None, p
+        self.p, self.b, self.join = p, Builder("scatter_rows"), p.join
         self.n = min(power(p.columns), _WIDEST)
         self.many = max(min(_LANES, _WIDEST // self.n, power(p.rows)), 1)
 
@@ -243,13 +284,9 @@ class _Joined:
         before = None
         if x is not None:
             before = b.load(x, (outer, row, at), (1, many, n), (1, 2), masked)
-        if p.join is None:
-            assert before is not None
-            total = self.last(start, stop, before)
         else:
-            if before is None:
-                start, stop = self.cut(start, stop, piece)
-            total = self.chain(p.join, start, stop, before)
+            start, stop = self.cut(start, stop, piece)
+        total = self.chain(self.join, start, stop, before)
         box = (piece, outer, row, at), (1, 1, many, n), (2, 3), tuple(i + 1 for i in masked)
         b.store(y, b.cast(total, made.dtype), *box)
         return b.finish()
@@ -276,14 +313,6 @@ class _Joined:
         picked = {0: b.reshape(which, (*place.shape, 1)), 1: outer, 2: line}
         return b.gather(self.v, picked, (0, 0, 0), (1, 1, 1), (), (0, 1, 2), fill)
 
-    def last(self, start: Tile, stop: Tile, before: Tile) -> Tile:
-        """The last value of each row, or what was there before."""
-        b, shape = self.b, (self.many, self.n)
-        place = b.reshape(b.apply("sub", stop, self.numbers(1)), (self.many, 1))
-        some = b.reshape(b.apply("lt", start, stop), (self.many, 1))
-        new = b.reshape(self.taken(place, stop, 0), shape)
-        return b.apply("where", b.broadcast(some, shape), new, before)
-
     def chain(self, join: str, start: Tile, stop: Tile, before: Tile | None) -> Tile:
         """The values of each row, eight at a time, joined to what was there before."""
         b, p, shape = self.b, self.p, (self.many, 1, self.n)
@@ -298,3 +327,37 @@ class _Joined:
             joined = tree(b, join, b.cast(found, p.wide), 1)
             loop.carry(b.apply(join, loop.carried[0], joined))
         return b.reshape(loop.results[0], (self.many, self.n))
+
+
+class _Replaced:
+    """The kernel in which a block copies rows, or the values that replace them."""
+
+    def __init__(self, p: ScatterRows):
+        self.p, self.b = p, Builder("scatter_replaced")
+        elements = _COPIED if p.outer * p.rows * p.columns >= ENOUGH * _COPIED else _COPIED_OF_FEW
+        self.n = min(power(p.columns), _WIDEST)
+        self.many = min(elements // self.n, power(p.rows))
+
+    def launch(self, x: str, v: str, last: str, out: str) -> Launch:
+        threads = Threads(warps_for(self.many * self.n, each=16))
+        return Launch(self.kernel(), (x, v, last), (out,), threads)
+
+    def kernel(self) -> Kernel:
+        p, b, many, n = self.p, self.b, self.many, self.n
+        shape = (p.outer, p.rows, p.columns)
+        x = b.parameter("x", TensorType(p.dtype, shape))
+        v = b.parameter("v", TensorType(p.dtype, (p.count, p.outer, p.columns)))
+        last = b.parameter("last", TensorType(i32, (p.rows,)))
+        y = b.parameter("y", TensorType(p.dtype, shape), writable=True)
+        row, outer = b.program(-(-p.rows // many)) * many, b.program(p.outer)
+        at = b.program(-(-p.columns // n)) * n
+        masked = tuple(i for i, odd in ((1, p.rows % many), (2, p.columns % n)) if odd)
+        box = (outer, row, at), (1, many, n), (1, 2), masked
+        found = b.load(last, (row,), (many,), masked=(0,) if p.rows % many else (), fill=-1)
+        which = b.reshape(b.cast(found, i64), (many, 1))
+        before = b.load(x, *box)
+        picked = {0: which, 1: b.index(outer, (1, 1), None), 2: b.index(at, (1, n), 1)}
+        new = b.gather(v, picked, (0, 0, 0), (1, 1, 1), (), (0, 1, 2))
+        some = b.apply("ge", which, b.full(i64, (1, 1), 0))
+        b.store(y, b.apply("where", some, new, before), *box)
+        return b.finish()

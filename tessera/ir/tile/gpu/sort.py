@@ -139,16 +139,30 @@ class Sort(SortedLines):
         return words
 
     def compared(self, b: Builder, words: Words, stride: int) -> Words:
-        """Of two words so far apart the smaller one first."""
+        """Of two words so far apart the smaller one first.
+
+        Both are fetched at once, as what they differ in: a fold of each kind, of the smaller and of the
+        larger, would exchange them twice.
+        """
         rows, n = words[0].shape
         shape = (rows, n // (2 * stride), 2, stride)
-        given = [b.reshape(w, shape) for w in words]
+        mine = [b.reshape(w, shape) for w in words]
+        other = [b.apply("xor", w, b.fold("xor", w, 2)) for w in mine]
         first = b.apply("eq", b.index(0, (1, 1, 2, 1), 2), b.full(i64, (1, 1, 1, 1), 0))
-        low, high = (self.extreme(b, given, f) for f in ("min", "max"))
+        stays = b.apply("eq", self.precedes(b, mine, other), first)
         return [
-            b.reshape(b.apply("where", first, p, q), (rows, n))
-            for p, q in zip(low, high, strict=True)
+            b.reshape(b.apply("where", stays, w, o), (rows, n))
+            for w, o in zip(mine, other, strict=True)
         ]
+
+    def precedes(self, b: Builder, words: Words, others: Words) -> Tile:
+        """Whether words come before others; of equal elements the one with the smaller index."""
+        before = b.apply("lt", words[0], others[0])
+        if self.parts == 1:
+            return before
+        same = b.apply("eq", words[0], others[0])
+        earlier = b.apply("lt", words[1], others[1])
+        return b.apply("logical_or", before, b.apply("logical_and", same, earlier))
 
     def extreme(self, b: Builder, words: Words, f: str) -> Words:
         """The smaller, or larger, of each pair along the third axis; of equal ones by their index."""

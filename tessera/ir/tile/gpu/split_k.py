@@ -63,7 +63,7 @@ def split_k(
 
 def _plain(b: ProductBlock) -> ProductBlock:
     """A block whose threads take one block of the product."""
-    return ProductBlock(b.m, b.n, b.k, b.group)
+    return ProductBlock(b.m, b.n, b.k, b.group, 0, b.warps, b.stages)
 
 
 class KLeaves(Contraction):
