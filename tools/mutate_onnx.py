@@ -283,7 +283,7 @@ def load_external(f: Files, rng: random.Random) -> None:
                 said["location"].value = rng.choice([*PLACES, str(f.secret)])
             case 1:
                 said[rng.choice(["offset", "length"])].value = rng.choice(NUMBERS)
-            case 2:
+            case 2 if made.graph.initializer:  # which damage may have taken away
                 damaged_field(rng, rng.choice(messages(made.graph.initializer[0])))
             case _:
                 damaged_field(rng, rng.choice(messages(made)))

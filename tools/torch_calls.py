@@ -34,6 +34,8 @@ def chosen_calls() -> Iterator[Call]:
     yield from _attention()
     yield from _norms()
     yield from _resizes()
+    yield from _lists()
+    yield from _layers()
 
 
 def _products() -> Iterator[Call]:
@@ -234,3 +236,50 @@ def _resizes() -> Iterator[Call]:
             yield from _of(
                 f"upsample_{smooth}_backward.default", (ct, sizes, list(x.shape), corners)
             )
+
+
+_OF_EACH = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "lgamma",
+    "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
+    "sqrt", "tan", "tanh", "trunc", "zero",
+)  # fmt: skip
+
+
+def _lists() -> Iterator[Call]:
+    """Ops on lists of tensors, with numbers between 0 and 1."""
+    xs, ys, zs = ([torch.rand(3, 2), torch.rand(4)] for _ in range(3))
+    one = torch.tensor(0.5)
+    for name in _OF_EACH:
+        yield from _of(f"_foreach_{name}.default", (xs,))
+    for name in ("add", "sub", "mul", "div", "maximum", "minimum", "clamp_min", "clamp_max", "pow"):
+        yield from _of(f"_foreach_{name}.Scalar", (xs, 0.5))
+        yield from _of(f"_foreach_{name}.List", (xs, ys))
+        yield from _of(f"_foreach_{name}.ScalarList", (xs, [0.5, 2.0]))
+    for name in ("add", "mul", "div"):
+        yield from _of(f"_foreach_{name}.Tensor", (xs, one))
+    yield from _of("_foreach_add.List", (xs, ys, {"alpha": 3}))
+    yield from _of("_foreach_pow.ScalarAndTensor", (2.0, xs))
+    yield from _of("_foreach_lerp.Scalar", (xs, ys, 0.2), (xs, ys, 0.7))
+    yield from _of("_foreach_lerp.ScalarList", (xs, ys, [0.2, 0.7]))
+    yield from _of("_foreach_lerp.List", (xs, ys, zs))
+    for name in ("addcmul", "addcdiv"):
+        yield from _of(f"_foreach_{name}.Scalar", (xs, ys, zs), (xs, ys, zs, 0.5))
+        yield from _of(f"_foreach_{name}.ScalarList", (xs, ys, zs, [0.5, 2.0]))
+        yield from _of(f"_foreach_{name}.Tensor", (xs, ys, zs, torch.tensor([0.5, 2.0])))
+    yield from _of("_foreach_norm.Scalar", (xs,), (xs, 1), (xs, float("inf")))
+    yield from _of("_foreach_copy.default", (xs, ys))
+    yield from _of(
+        "_foreach_mm.default", ([_drawn(2, 3), _drawn(1, 2)], [_drawn(3, 2), _drawn(2, 2)])
+    )
+
+
+def _layers() -> Iterator[Call]:
+    """Layers that PyTorch runs whole."""
+    x, wide, norm = _drawn(2, 3, 4), (_drawn(12, 4), _drawn(12)), (_drawn(4), _drawn(4))
+    rest = (_drawn(4, 4), _drawn(4))
+    ends = (*norm, *norm, _drawn(6, 4), _drawn(6), _drawn(4, 6), _drawn(4))
+    for gelu, first in ((True, False), (False, True)):
+        yield from _of(
+            "_transformer_encoder_layer_fwd.default",
+            (x, 4, 2, *wide, *rest, gelu, first, 1e-3, *ends),
+        )

@@ -243,3 +243,11 @@ def test_each_element_must_be_a_category_where_zeros_are_not_allowed(
         assert not got.reshape(-1, 3)[-1].any()
         with pytest.raises(ts.onnx.OnnxError, match="an element is none of the categories"):
             outputs("OneHotEncoder", named, domain=domain, zeros=0, **given)
+
+
+def test_a_node_that_asks_for_too_much_memory_is_named() -> None:
+    """Found by damage: 2^40 bins of a box ended in an error of NumPy's allocation."""
+    image, boxes = np.zeros((1, 1, 4, 4), np.float32), np.zeros((1, 4), np.float32)
+    sizes = {"output_height": 2**40, "output_width": 1, "sampling_ratio": 1}
+    with pytest.raises(ts.TesseraError, match=r"onnx: .*RoiAlign.*: there is not enough memory"):
+        outputs("RoiAlign", image, boxes, np.zeros(1, np.int64), **sizes)

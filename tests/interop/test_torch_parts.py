@@ -100,3 +100,45 @@ def test_strides_are_of_the_memory_of_a_dense_tensor(name: str, order: Any) -> N
     want = np.lib.stride_tricks.as_strided(memory[1:], (2, 2), (8, 24))
     got = RULES[call.target](call, ts.tensor(x), (2, 2), (1, 3), 1)
     np.testing.assert_array_equal(np.asarray(got), want)
+
+
+N = symbol("N")
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [
+        ((3, 4), (4, 1), 0), ((4, 3), (1, 4), 0), ((3, 1, 4, 1), (4, 7, 1, 4), 0), ((2, 4), (4, 1), 4),
+        ((5, 2, 6), (0, 6, 1), 0), ((3, 2), (4, 2), 1), ((10, 3), (1, 1), 0), ((), (), 5),
+        ((0, 4), (4, 1), 0),
+    ],
+)  # fmt: skip
+def test_strides_that_nest_are_views_and_others_gathers(
+    size: Any, stride: Any, offset: int
+) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    call = AtenCall("aten.as_strided.default", (ts.f64,), (size,), (0, 1))
+    want = np.lib.stride_tricks.as_strided(x.ravel()[offset:], size, [8 * k for k in stride])
+    got = RULES[call.target](call, ts.tensor(x), size, stride, offset)
+    np.testing.assert_array_equal(np.asarray(got), want)
+
+
+def test_strides_of_symbolic_sizes_make_one_program() -> None:
+    """PyTorch keeps channels last with strides of its own after a mean: each batch had a program."""
+    view, gather = ((N, 5, 1, 1), (5, 1, 5, 5)), ((N, 3), (5, 1))
+    call = AtenCall("aten.as_strided.default", (ts.f32,), (None,), (0, 1, 2))
+
+    @ts.jit
+    def f(x: ts.Tensor["N", 5, 1, ts.f32]) -> Any:  # type: ignore[valid-type, name-defined]
+        put = RULES["aten.as_strided_scatter.default"]
+        ones = ts.op.full((N, 3), 1.0, ts.f32)
+        both = [RULES[call.target](call, x, *how) for how in (view, gather)]
+        return *both, put(call, x, ones, *gather, 0)
+
+    for n in (2, 7):
+        x = np.random.default_rng(n).standard_normal((n, 5, 1)).astype(np.float32)
+        seen, part, written = map(np.asarray, f(x))
+        np.testing.assert_array_equal(seen, x.reshape(n, 5, 1, 1))
+        np.testing.assert_array_equal(part, x[:, :3, 0])
+        np.testing.assert_array_equal(written[:, :3], 1)
+        np.testing.assert_array_equal(written[:, 3:], x[:, 3:])

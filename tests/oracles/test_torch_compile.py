@@ -188,7 +188,8 @@ def test_one_compilation_of_a_model_serves_ten_sizes(name):
         inputs = {
             k: torch.randint(0, 99, (b, min(s, 20)))
             if x.ndim == 2
-            else torch.randn(b, *x.shape[1:])
+            # PyTorch guards on fewer than 16 images: from there on it chooses another convolution
+            else torch.randn(min(b, 15), *x.shape[1:])
             for k, x in given.items()
         }
         with torch.no_grad():

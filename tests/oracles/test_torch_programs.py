@@ -232,3 +232,148 @@ def test_functions_of_functions():
         )
 
     agrees(f, (drawn(5, 3), drawn(3, 3)))
+
+
+@pytest.mark.parametrize("make", ["AdamW", "SGD", "Adagrad", "NAdam", "RMSprop"])
+def test_steps_of_optimisers_on_lists_of_tensors(make: str):
+    """The default on GPUs: lists of results were taken for one tensor."""
+
+    def trained(compiled: bool) -> Any:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+        optimiser = getattr(torch.optim, make)(model.parameters(), lr=1e-2, foreach=True)
+        step = torch.compile(optimiser.step, backend="tessera") if compiled else optimiser.step
+        for _ in range(3):
+            optimiser.zero_grad()
+            model(torch.ones(4, 6)).square().sum().backward()
+            step()
+        return list(model.parameters())
+
+    torch.testing.assert_close(trained(True), trained(False), rtol=2e-5, atol=2e-5)
+    assert not ts.torch.report().fallbacks
+
+
+def test_ops_on_lists_of_tensors():
+    def f(xs, ys):
+        g = torch
+        made = [
+            *g._foreach_add(xs, 2), *g._foreach_add(xs, ys, alpha=3), *g._foreach_mul(xs, [2.0, 0.5]),
+            *g._foreach_sub(xs, ys), *g._foreach_div(ys, xs[1][0]), *g._foreach_maximum(xs, ys),
+            *g._foreach_clamp_min(xs, 0.1), *g._foreach_pow(xs, 2), *g._foreach_pow(2.0, ys),
+            *g._foreach_lerp(xs, ys, 0.7), *g._foreach_lerp(xs, ys, [x * 0 + 0.2 for x in xs]),
+            *g._foreach_addcmul(xs, ys, ys, 0.5),
+            *g._foreach_addcdiv(xs, xs, [y.exp() for y in ys], [0.5, 2.0]),
+            *g._foreach_norm(xs, 2), *g._foreach_norm(ys, float("inf")), *g._foreach_exp(xs),
+            *g._foreach_neg(xs), *g._foreach_sqrt([x.abs() for x in xs]), *g._foreach_round(xs),
+        ]  # fmt: skip
+        g._foreach_mul_(xs, ys)
+        g._foreach_copy_(ys, xs)
+        return made
+
+    args = ([drawn(3, 2), drawn(4)], [drawn(3, 2), drawn(4)])
+    assert not agrees(f, args).fallbacks
+
+
+def test_checkpoints_draw_their_random_numbers_again():
+    """The state of the generator had no rule: dropout within a checkpoint was refused."""
+    from torch.utils.checkpoint import checkpoint
+
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(
+                nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Dropout(0.3)) for _ in range(3)
+            )
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = checkpoint(layer, x.T.contiguous().T, use_reentrant=False)
+            return x + checkpoint(lambda v: v * torch.rand_like(v), x, use_reentrant=False)
+
+    told = agrees(Deep, (drawn(5, 6, grad=True),), (drawn(4, 6, grad=True),))
+    assert not told.fallbacks
+    assert told.random
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_the_layer_of_an_encoder_that_pytorch_runs_whole(norm_first: bool, activation: str):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, activation, 1e-3, True, norm_first).eval()
+    twin = copy.deepcopy(layer)
+    with torch.no_grad():
+        for p, q in zip(layer.parameters(), twin.parameters(), strict=True):
+            q.copy_(p.copy_(torch.randn_like(p) * 0.3))
+        x = drawn(3, 5, 16)
+        torch.testing.assert_close(
+            torch.compile(layer, backend="tessera")(x), twin(x), rtol=1e-4, atol=1e-4
+        )
+    told = ts.torch.report()
+    assert not told.fallbacks
+    assert "aten._transformer_encoder_layer_fwd.default" in told.translated
+
+
+@pytest.mark.parametrize("scale", [2, 0.5, 1.5, None])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bilinear to the corners"])
+def test_images_are_resized_by_one_program(scale: Any, mode: str):
+    named = {"mode": mode.partition(" ")[0]}
+    if mode != "nearest":
+        named["align_corners"] = "corners" in mode
+
+    def f(x):
+        given = {"size": (7, 12)} if scale is None else {"scale_factor": scale}
+        return F.interpolate(F.max_pool2d(x, 2, padding=1), **given, **named)
+
+    run = torch.compile(f, backend="tessera", dynamic=True)
+    for b, h, w in ((2, 9, 12), (3, 12, 17), (5, 8, 11)):
+        x, y = (drawn(b, 3, h, w, grad=True) for _ in range(2))
+        y.data.copy_(x.data)
+        torch.testing.assert_close(run(x), f(y), rtol=2e-5, atol=2e-5)
+        run(x).square().sum().backward()
+        f(y).square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+    fixed = ts.torch.report().fixed
+    assert bool(fixed) == (scale in (0.5, 1.5)), (
+        fixed
+    )  # PyTorch rounds a float, which is no size of ours
+
+
+def test_what_pytorch_does_not_trace_is_in_the_report():
+    """A module that holds an nn.LSTM had 0 graphs without a word."""
+    run = torch.compile(nn.LSTM(3, 4), backend="tessera")
+    with torch.no_grad():
+        run(drawn(5, 2, 3))
+    told = ts.torch.report(reset=True)
+    assert told.graphs == 0
+    assert list(told.skipped) == [
+        "Attempted to wrap RNN, GRU, or LSTM (Set torch._dynamo.config.allow_rnn=True to enable experimental "
+        "support for RNN, GRU, and LSTM in Dynamo)"
+    ]
+    assert "left to Python x1: Attempted to wrap RNN" in str(told)
+    assert not ts.torch.report().skipped
+
+
+class Reader(nn.Module):
+    def __init__(self, kind: Any):
+        super().__init__()
+        self.words, self.head = nn.Embedding(10, 4), nn.Linear(10, 3)
+        self.cells = kind(4, 5, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, ids):
+        return self.head(self.cells(self.words(ids))[0])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_run_where_pytorch_may_trace_them(kind: str):
+    model, ids = Reader(getattr(nn, kind)), torch.randint(0, 10, (2, 3))
+    with torch._dynamo.config.patch(allow_rnn=True):
+        run = torch.compile(model, backend="tessera")
+        with torch.no_grad():
+            torch.testing.assert_close(run(ids), model(ids), rtol=1e-5, atol=1e-5)
+        told = ts.torch.report()
+        assert (told.graphs, told.fallbacks, told.skipped) == (1, {}, {})
+        grads = []
+        for f in (run, model):
+            model.zero_grad()
+            f(ids).square().sum().backward()
+            grads.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)

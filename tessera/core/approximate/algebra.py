@@ -92,6 +92,17 @@ class Scaler(Protocol):
         """x less the integer nearest to it, ties to even; 0 for an infinite x."""
 
 
+@runtime_checkable
+class Logarithmic(Protocol):
+    """An algebra that cannot reach the bits of its numbers: logarithm and exponential are its own."""
+
+    def own_log(self, x: Any) -> Any:
+        """The natural logarithm."""
+
+    def own_exp(self, x: Any) -> Any:
+        """e to the power x."""
+
+
 def _right(x: Array, n: Array) -> Array:
     return np.asarray(x >> n)
 

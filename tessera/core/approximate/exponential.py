@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tessera.core.approximate.algebra import Integer, Real
+from tessera.core.approximate.algebra import Integer, Logarithmic, Real
 from tessera.core.approximate.arithmetic import (
     coefficients,
     fast_two_sum,
@@ -65,6 +65,10 @@ def exp(x: Real) -> Real:
 
 def exp_of_sum(x: Real, low: Real) -> Real:
     """e^(x + low) for a low far below x, with hardly more than the last rounding."""
+    if isinstance(x.algebra, Logarithmic):
+        return Real(x.algebra, x.algebra.own_exp(x.raw)) * Real(
+            x.algebra, x.algebra.own_exp(low.raw)
+        )
     r, tail, n, i = _reduced_twice(_clamped(x), low)
     one, rest = fast_two_sum(x.const(1.0), r)
     return _scale_or_zero(x, _LOW[x.format.name], one + (rest + tail), i, n)

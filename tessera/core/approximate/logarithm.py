@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tessera.core.approximate.algebra import Real
+from tessera.core.approximate.algebra import Logarithmic, Real
 from tessera.core.approximate.arithmetic import (
     Pair,
     coefficients,
@@ -44,6 +44,8 @@ def _at_the_edges(x: Real, y: Real) -> Real:
 
 def log(x: Real) -> Real:
     """The natural logarithm."""
+    if isinstance(x.algebra, Logarithmic):
+        return Real(x.algebra, x.algebra.own_log(x.raw))
     k, m, _ = split(x)
     f = m - 1.0
     high, low, *_ = parts(x, "ln2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tessera.core.approximate.algebra import Real
+from tessera.core.approximate.algebra import Logarithmic, Real
 from tessera.core.approximate.arithmetic import (
     Pair,
     coefficients,
@@ -18,7 +18,7 @@ from tessera.core.approximate.arithmetic import (
     two_sum,
 )  # fmt: skip
 from tessera.core.approximate.exponential import exp_of_sum
-from tessera.core.approximate.logarithm import split
+from tessera.core.approximate.logarithm import log, split
 
 
 def rsqrt(x: Real) -> Real:
@@ -98,6 +98,8 @@ def pow(x: Real, y: Real) -> Real:
 
 def log_pair(x: Real) -> Pair:
     """log x = k ln 2 + 2 atanh(s) with s = f / (2 + f), to nearly twice the digits."""
+    if isinstance(x.algebra, Logarithmic):
+        return log(x), x.const(0.0)
     k, m, _ = split(x)
     f = m - 1.0
     d, rest = fast_two_sum(x.const(2.0), f)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.errors import TesseraError, TraceError
+from tessera.core.errors import TesseraError, TraceError, out_of_memory
 from tessera.interop.onnx import carry, sizes
 from tessera.interop.onnx.model import (
     DataDependentError,
@@ -105,6 +105,8 @@ class Evaluator:
             raise DataDependentError(_text(n, e.message)) from None
         except TesseraError as e:
             raise type(e)(_text(n, e.message)) from None
+        except MemoryError as e:
+            raise out_of_memory(f"onnx: {n}", e) from None
         except _MISFITS as e:
             what = f"{type(e).__name__}: {e}".partition("\n")[0]
             raise OnnxError(_text(n, f"cannot take its inputs or attributes ({what})")) from None

@@ -28,6 +28,7 @@ from tessera.interop.onnx.model import OnnxGraph as Record
 from tessera.interop.onnx.model import OnnxNode as Call
 from tessera.interop.onnx.nodes import EMITTERS, by_places
 from tessera.interop.onnx.proto import write
+from tessera.interop.onnx.random_bits import RANDOM
 from tessera.interop.onnx.running import RUNNING
 from tessera.interop.onnx.scalars import _TESTS, OnnxScalars
 from tessera.interop.onnx.writer import OnnxWriter, info_of, pairs_last
@@ -36,6 +37,7 @@ from tessera.lang.shapes import trace
 from tessera.ops.define import cast_to
 
 _OPSETS = range(18, 24)
+_EMITTERS = {**EMITTERS, **RUNNING, **RANDOM}
 
 
 @blames_arguments
@@ -134,7 +136,7 @@ def _written(w: OnnxWriter, n: Node) -> Any:
     control = control_nodes.CONTROL.get(n.op.name)
     if control is not None:
         return control(w, n, names, write_nodes)
-    emitter = EMITTERS.get(n.op.name) or RUNNING.get(n.op.name)
+    emitter = _EMITTERS.get(n.op.name)
     found = None if emitter is None else emitter(w, n, *names)
     if found is not None:
         return found

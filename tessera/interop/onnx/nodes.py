@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.core.dims import Dim
+from tessera.core.dtype import DType, u64
 from tessera.interop.onnx.model import OnnxError
 from tessera.interop.onnx.writer import OnnxWriter
 from tessera.ir.graph.ir import Node, host_data
@@ -188,26 +189,51 @@ def _cumsum(w: OnnxWriter, n: Node, x: str) -> Any:
     return w.emit("CumSum", x, axis, reverse=int(n.params["reverse"]))
 
 
+_ORDERED = ("f32", "f64", "i32", "i64")  # what run-times put in order
+_TOP = 1 << 63  # the bit that is the sign in i64
+
+
+def _ordered(w: OnnxWriter, x: str, dtype: DType) -> str:
+    """x in a dtype that run-times put in order, in the same order."""
+    if dtype.name in _ORDERED:
+        return x
+    if dtype.kind == "f":
+        return w.cast(x, dtype.compute.np)
+    if dtype is u64:
+        x = w.emit("BitwiseXor", x, w.constant(np.array(_TOP, np.uint64)))
+    return w.cast(x, np.int64)
+
+
+def _restored(w: OnnxWriter, x: str, dtype: DType) -> str:
+    """The numbers that `_ordered` was given."""
+    if dtype.name in _ORDERED:
+        return x
+    x = w.cast(x, dtype.np)
+    return w.emit("BitwiseXor", x, w.constant(np.array(_TOP, np.uint64))) if dtype is u64 else x
+
+
+def _top(w: OnnxWriter, n: Node, x: str, count: str, largest: bool) -> tuple[str, str]:
+    dtype, axis = n.operands[0].dtype, n.params["axis"]
+    values, at = w.emit(
+        "TopK", _ordered(w, x, dtype), count, outputs=2, axis=axis, largest=int(largest)
+    )
+    return _restored(w, values, dtype), at
+
+
 @emits("topk")
 def _topk(w: OnnxWriter, n: Node, x: str) -> Any:
-    p = n.params
-    return w.emit("TopK", x, w.size(p["k"]), outputs=2, axis=p["axis"], largest=int(p["largest"]))
+    return _top(w, n, x, w.size(n.params["k"]), n.params["largest"])
 
 
 def _sorted(w: OnnxWriter, n: Node, x: str) -> tuple[str, str]:
     """The sorted lines and their places."""
-    axis = n.params["axis"]
-    size = w.size(n.operands[0].shape[axis])
-    largest = int(n.params["descending"])
-    wide = w.cast(x, np.int32) if n.operands[0].dtype.kind == "b" else x
-    values, at = w.emit("TopK", wide, size, outputs=2, axis=axis, largest=largest)
-    return values, at
+    size = w.size(n.operands[0].shape[n.params["axis"]])
+    return _top(w, n, x, size, n.params["descending"])
 
 
 @emits("sort")
 def _sort(w: OnnxWriter, n: Node, x: str) -> Any:
-    values, _ = _sorted(w, n, x)
-    return w.cast(values, np.bool_) if n.operands[0].dtype.kind == "b" else values
+    return _sorted(w, n, x)[0]
 
 
 @emits("argsort")

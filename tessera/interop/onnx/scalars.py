@@ -11,6 +11,7 @@ import numpy as np
 from tessera.core.dtype import DType, bool_
 from tessera.core.scalar import Expr
 from tessera.interop.onnx.model import OnnxError
+from tessera.interop.onnx.special import approximated
 from tessera.interop.onnx.writer import OnnxWriter
 
 _DIRECT = {
@@ -30,6 +31,10 @@ _TESTS = {
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not",
     "is_nan", "is_inf", "is_finite", "signbit",
 }  # fmt: skip
+# Whole numbers that run-times have no Where of; as i64 they keep their bits.
+_UNCHOSEN = {"i8", "i16", "u16", "u32", "u64"}
+# What is written with the approximations of the other targets.
+_SPECIAL = {"erfinv", "erfcinv", "gamma", "lgamma", "digamma"}
 
 
 class OnnxScalars:
@@ -52,6 +57,8 @@ class OnnxScalars:
         names = [self.write(o) for o in e.operands]
         if e.op in _DIRECT:
             return self._direct(e, names)
+        if e.op in _SPECIAL:
+            return approximated(self, e.op, *names)
         make = _MADE.get(e.op)
         if make is None:
             raise OnnxError(f"onnx: there is no ONNX node for the scalar op '{e.op}'")
@@ -63,6 +70,10 @@ class OnnxScalars:
         if e.op == "where" and self.at is bool_:  # run-times have no Where of booleans
             test, yes, no = names
             return self.n("Or", self.n("And", test, yes), self.n("And", self.n("Not", test), no))
+        if e.op == "where" and self.at.name in _UNCHOSEN:
+            test, *sides = names
+            wide = [self.w.cast(x, np.int64) for x in sides]
+            return self.w.cast(self.n("Where", test, *wide), self.at.np)
         if e.op in _OF_BOOLS and self.at is bool_:
             return self.n(_OF_BOOLS[e.op], *names)
         if e.op in ("abs", "sign", "round", "floor", "ceil") and self.at.kind == "u":
@@ -94,17 +105,18 @@ class OnnxScalars:
         other = self.n("Xor", self.n("Less", rest, zero), self.n("Less", b, zero))
         none = self.n("Equal", rest, zero)
         turned = self.n("Where", other, self.n("Add", rest, b), rest)
-        return self.n("Where", none, self._signed(zero, b), turned)
+        return self.n("Where", none, self.signed(zero, b), turned)
 
     def _trunc(self, a: str) -> str:
-        return self._signed(self.n("Floor", self.n("Abs", a)), a)
+        return self.signed(self.n("Floor", self.n("Abs", a)), a)
 
     def _is_negative(self, a: str) -> str:
         """Whether the sign is minus, also that of a zero."""
         zero = self.number(0)
         return self.n("Or", self.n("Less", a, zero), self.n("Less", self.n("Reciprocal", a), zero))
 
-    def _signed(self, size: str, sign: str) -> str:
+    def signed(self, size: str, sign: str) -> str:
+        """The size of one number with the sign of another."""
         size = self.n("Abs", size)
         return self.n("Where", self._is_negative(sign), self.n("Neg", size), size)
 
@@ -169,7 +181,7 @@ class OnnxScalars:
         right = self.n("Where", self.n("Or", far, none), one, self.n("Abs", x))
         angle = self.n("Atan", self.n("Div", up, right))
         left = self.n("Sub", self.number(math.pi), angle)
-        return self._signed(self.n("Where", self._is_negative(x), left, angle), y)
+        return self.signed(self.n("Where", self._is_negative(x), left, angle), y)
 
 
 _MADE: dict[str, Callable[..., str]] = {
@@ -181,7 +193,7 @@ _MADE: dict[str, Callable[..., str]] = {
     "ne": lambda s, a, b: s.n("Not", s.n("Equal", a, b)),
     "square": lambda s, a: s.n("Mul", a, a),
     "rsqrt": lambda s, a: s.n("Reciprocal", s.n("Sqrt", a)),
-    "cbrt": lambda s, a: s._signed(s.n("Pow", s.n("Abs", a), s.number(1 / 3)), a),
+    "cbrt": lambda s, a: s.signed(s.n("Pow", s.n("Abs", a), s.number(1 / 3)), a),
     "trunc": OnnxScalars._trunc,
     "exp2": lambda s, a: s.n("Exp", s.n("Mul", a, s.number(math.log(2)))),
     "expm1": OnnxScalars._expm1,
@@ -190,7 +202,7 @@ _MADE: dict[str, Callable[..., str]] = {
     "log1p": OnnxScalars._log1p,
     "erfc": lambda s, a: s.n("Sub", s.number(1), s.n("Erf", a)),
     "hypot": OnnxScalars._hypot,
-    "copysign": OnnxScalars._signed,
+    "copysign": OnnxScalars.signed,
     "logaddexp": OnnxScalars._logaddexp,
     "is_finite": OnnxScalars._finite,
     "signbit": OnnxScalars._is_negative,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.core.dims import Dim, Size
+from tessera.core.dtype import i64
 from tessera.core.errors import OperandError, TesseraError
 from tessera.interop.torch.exchange import from_torch
 from tessera.interop.torch.fallback import by_pytorch
@@ -81,8 +82,14 @@ def _run(step: PlanStep, values: list[Any], sizes: Mapping[str, Size]) -> Any:
         and not isinstance(step.run, torch()._ops.OpOverload)
     ):
         assert step.run is not None
-        run = arithmetic(step.run) if _open((args, kwargs)) else step.run
-        return run(*args, **kwargs)
+        is_known = not _holds_values(
+            (args, kwargs)
+        )  # a number that symbolic sizes give is a tensor
+        run = step.run if is_known else arithmetic(step.run)
+        found = run(*args, **kwargs)
+        if isinstance(found, Value) and found.dtype is i64 and not sizes:
+            raise OpenSizeError(name, "a size is a float that is rounded")
+        return found
     if rule is None:
         return by_pytorch(step, args, kwargs, sizes, "there is no rule for it")
     try:
@@ -137,6 +144,15 @@ def _open(x: Any) -> bool:
     if isinstance(x, dict):
         return any(map(_open, x.values()))
     return isinstance(x, Dim) or (isinstance(x, Value) and any(isinstance(s, Dim) for s in x.shape))
+
+
+def _holds_values(x: Any) -> bool:
+    """Whether what no number is known of yet is among arguments: a symbolic size, or a tensor."""
+    if isinstance(x, list | tuple):
+        return any(map(_holds_values, x))
+    if isinstance(x, dict):
+        return any(map(_holds_values, x.values()))
+    return isinstance(x, Dim | Value)
 
 
 def _holds_tensors(x: Any) -> bool:

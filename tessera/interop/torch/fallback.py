@@ -13,7 +13,7 @@ from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.interop.torch.exchange import array_of, tensor_of, torch_dtype
 from tessera.interop.torch.library import torch
-from tessera.interop.torch.plan import PlanStep
+from tessera.interop.torch.plan import SAVES_STATE, TAKES_STATE, PlanStep
 from tessera.interop.torch.report import COUNTS
 from tessera.interop.torch.rule import RULES, number
 from tessera.ir.graph.ir import Value
@@ -36,6 +36,8 @@ def by_pytorch(
 ) -> Any:
     """The results of a step that PyTorch runs, in a host call of the program."""
     name, call = step.call.target, step.call
+    if name in (SAVES_STATE, TAKES_STATE):
+        return _with_state(step, args, kwargs, sizes)
     if step.random and name not in RULES:
         COUNTS.random[name] += 1
         if name == "aten.native_dropout.default":
@@ -98,9 +100,57 @@ def _dropout(
     return op.mul(op.mul(x, op.cast(mask, x.dtype)), scale), mask
 
 
+def _with_state(
+    step: PlanStep, args: list[Any], kwargs: dict[str, Any], sizes: Mapping[str, Size]
+) -> Any:
+    """The results of a random op that saves the state of the generator first, or starts from a saved one."""
+    saves, operands = step.call.target == SAVES_STATE, list[Value]()
+    run: Any = args[0] if saves else args[1]
+    COUNTS.random[str(run)] += 1
+    bound = _bound((args[1:] if saves else args[2:], kwargs), operands)
+    given = [v.dtype for v in operands]
+    operands += [] if saves else [args[0]]
+
+    def draw(*arrays: Any) -> list[Any]:
+        t = torch()
+        before = t.get_rng_state()
+        if not saves:
+            t.set_rng_state(t.from_numpy(np.array(arrays[-1])))
+        tensors = [
+            _in_order(tensor_of(a, d), step.order) for a, d in zip(arrays, given, strict=False)
+        ]
+        inputs, named = _unbound(bound, tensors)
+        with t.no_grad():
+            found = run(*inputs, **named)
+        if not saves:
+            t.set_rng_state(before)
+        found = list(found) if isinstance(found, list | tuple) else [found]
+        return [np.array(array_of(x)) for x in ([before, *found] if saves else found)]
+
+    draw.__name__ = str(run)
+    shapes = tuple(tuple(substitute(s, sizes) for s in shape or ()) for shape in step.call.shapes)
+    dtypes = tuple(d for d in step.call.dtypes if d is not None)
+    made = op.host_call(*operands, to=draw, shapes=shapes, dtypes=dtypes)
+    results = tuple(made[1:]) if saves else tuple(made)
+    one = results if _returns_several(run) else results[0]
+    return (made[0], one) if saves else one
+
+
+def _in_order(x: Any, order: tuple[int, ...] | None) -> Any:
+    """A tensor with its axes in memory as those of the result: random numbers are drawn in that order."""
+    if order is None or x.ndim != len(order):
+        return x
+    return x.permute(order).contiguous().permute(sorted(range(x.ndim), key=lambda i: order[i]))
+
+
 def _is_several(step: PlanStep) -> bool:
-    returns: list[Any] = list(getattr(getattr(step.run, "_schema", None), "returns", ()))
-    return len(returns) != 1 or "[]" in str(returns[0].type)
+    return _returns_several(step.run)
+
+
+def _returns_several(run: Any) -> bool:
+    """Whether an op gives a list or several results."""
+    returns: list[Any] = list(getattr(getattr(run, "_schema", None), "returns", ()))
+    return len(returns) != 1 or isinstance(returns[0].type, torch().ListType)
 
 
 class _Blank:

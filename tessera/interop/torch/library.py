@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -48,3 +50,9 @@ def decompositions(keep: frozenset[str], add: tuple[str, ...]) -> dict[Any, Any]
 def is_random(target: Any) -> bool:
     """Whether an op draws random numbers."""
     return torch().Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def not_traced() -> Counter[str]:
+    """What TorchDynamo could not trace and left to Python whole, by reason, since the process began."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return Counter() if utils is None else Counter(utils.counters["unimplemented"])

@@ -13,6 +13,9 @@ from tessera.interop.torch.library import is_random, torch
 from tessera.interop.torch.rule import AtenCall
 from tessera.interop.torch.sizes import size_of
 
+# Random ops that checkpoints run again: the first saves the state of the generator, the other restores it.
+SAVES_STATE, TAKES_STATE = "higher_order.run_and_save_rng_state", "higher_order.run_with_rng_state"
+
 
 @dataclass(frozen=True)
 class StepRef:
@@ -149,13 +152,29 @@ def _step(graph_module: Any, node: Any, numbers: dict[Any, int]) -> PlanStep:
         call = _described(_name(run), results)
         random = is_random(run)
         return PlanStep("effect", node.name, call, run, args[2:], kwargs, random)
-    call = _described(_name(node.target), _meta(node))
+    val = _meta(node)
+    call = _described(_name(node.target), val)
     if call.target.startswith("aten.as_strided"):
         call = replace(call, memory=_memory(_meta(node.args[0])))
-    val = _meta(node)
+    if call.target in (SAVES_STATE, TAKES_STATE):
+        val = _drawn(node)
+        saved = [torch().get_rng_state()] if call.target == SAVES_STATE else []
+        call = _described(call.target, (*saved, *val))
     order = _order(val[0] if isinstance(val, list | tuple) and val else val)
-    random = is_random(node.target)
+    random = is_random(node.target) or call.target in (SAVES_STATE, TAKES_STATE)
     return PlanStep("call", node.name, call, node.target, args, kwargs, random, None, order)
+
+
+def _drawn(node: Any) -> tuple[Any, ...]:
+    """The types of what a random op gives beside the state of the generator: PyTorch does not note them."""
+    t = torch()
+    start = 1 if node.target.__name__ == "run_with_rng_state" else 0
+    run, *args = t.fx.node.map_arg(node.args[start:], _meta)
+    kwargs = t.fx.node.map_arg(node.kwargs, _meta)
+    fake = next(x.fake_mode for x in (*args, *kwargs.values()) if hasattr(x, "fake_mode"))
+    with fake:
+        found = run(*args, **kwargs)
+    return tuple(found) if isinstance(found, list | tuple) else (found,)
 
 
 def _name(target: Any) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tessera.core.blame import blames_arguments
+from tessera.interop.torch.library import not_traced
 
 
 @dataclass
@@ -29,6 +30,10 @@ class Report:
     breaks: Counter[str] = field(
         default_factory=Counter
     )  # places where Python went on between two graphs, by TorchDynamo's reason
+    skipped: Counter[str] = field(
+        default_factory=Counter
+    )  # functions that TorchDynamo left to Python whole, by its reason, whatever their backend
+    before: Counter[str] = field(default_factory=not_traced, repr=False)  # of the last reset
 
     def __str__(self) -> str:
         lines = [
@@ -45,6 +50,7 @@ class Report:
             for name, why in self.fixed.items()
         ]
         lines += [f"  graph break x{k}: {why}" for why, k in self.breaks.most_common()]
+        lines += [f"  left to Python x{k}: {why}" for why, k in self.skipped.most_common()]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -79,6 +85,15 @@ COUNTS = Report()
 def report(reset: bool = False) -> Report:
     """What PyTorch's graphs became; reset starts counting anew after this."""
     found = COUNTS.copy()
+    for why, k in (not_traced() - found.before).items():
+        found.skipped[_shortly(why)] += k
     if reset:
         COUNTS.clear()
     return found
+
+
+def _shortly(reason: str) -> str:
+    """The first line of TorchDynamo's reason, with the first of its hints."""
+    first, _, rest = reason.strip().partition("\n")
+    hints = [line.strip() for line in rest.splitlines() if line.strip().startswith("Hint: ")]
+    return f"{first} ({hints[0].removeprefix('Hint: ')})" if hints else first

@@ -190,6 +190,12 @@ def _rsub(n: AtenCall, x: Any, y: Any, alpha: Any = 1) -> Any:
     return _sub(n, y, x, alpha)
 
 
+@rule("prims.fma.default")
+def _fma(n: AtenCall, x: Any, y: Any, z: Any) -> Any:
+    x, y, z = (as_dtype(v, wide(n.dtype)) for v in (x, y, z))
+    return as_dtype(op.add(op.mul(x, y), z), n.dtype)
+
+
 def _is_one(alpha: Any) -> bool:
     return not is_value(alpha) and alpha == 1
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tessera.core.dtype import i64
+from tessera.core.dims import larger
+from tessera.core.dtype import DType, f32, f64, i64
 from tessera.interop.torch.rule import AtenCall, NoRuleError, as_dtype, number, pulled, rule
 from tessera.lang import op
 
@@ -64,7 +65,7 @@ def _places(
         for m, s, d, k in zip(made, stride, dilation, size, strict=True)
     ]
     width = [(0, 0), (0, 0)] + [
-        (p, max(r - i - p, 0)) for p, r, i in zip(padding, reach, image, strict=True)
+        (p, larger(r - i - p, 0)) for p, r, i in zip(padding, reach, image, strict=True)
     ]
     seen = op.windows(op.pad(x, width, low), size, stride=stride, dilation=dilation)
     seen = op.index(seen, (slice(None), slice(None), *(slice(0, m) for m in made)))
@@ -164,16 +165,33 @@ def _adaptive_backward(n: AtenCall, ct: Any, x: Any) -> Any:
     return pulled(lambda x: _batched(lambda x: op.adaptive_avg_pool(x, size), x, rank), ct, x)[0]
 
 
-def _nearest_places(size: int, made: int, scale: Any) -> Any:
-    step = np.float32(1 / scale) if scale else np.float32(size) / np.float32(made)
-    return np.minimum(np.floor(np.arange(made, dtype=np.float32) * step).astype(np.int64), size - 1)
+def _nearest_places(size: Any, made: Any, scale: Any) -> Any:
+    """The place that each of `made` places reads; the step is a float of 32 bits, as PyTorch's is."""
+    if isinstance(size, int) and isinstance(made, int):
+        step = np.float32(1 / scale) if scale else np.float32(size) / np.float32(made)
+        places = np.floor(np.arange(made, dtype=np.float32) * step).astype(np.int64)
+        return np.minimum(places, size - 1)
+    ratio = number(1 / scale, f32) if scale else op.div(as_dtype(size, f32), as_dtype(made, f32))
+    places = op.floor(op.mul(op.cast(op.iota((made,), 0, i64), f32), ratio))
+    return op.minimum(op.cast(places, i64), as_dtype(size - 1, i64))
 
 
-def _sizes(x: Any, size: Any, scales: Any, rank: int) -> tuple[tuple[int, ...], list[Any]]:
-    image = tuple(int(s) for s in x.shape[-rank:])
+def _sizes(x: Any, size: Any, scales: Any, rank: int) -> tuple[tuple[Any, ...], list[Any]]:
     if size is not None:
-        return tuple(int(s) for s in size), list(scales or [None] * rank)
-    return tuple(int(s * k) for s, k in zip(image, scales, strict=True)), list(scales)
+        return tuple(size), list(scales or [None] * rank)
+    image = x.shape[-rank:]
+    return tuple(_scaled(s, k) for s, k in zip(image, scales, strict=True)), list(scales)
+
+
+def _scaled(size: Any, scale: float) -> Any:
+    """A size times a factor, rounded down."""
+    if isinstance(size, int):
+        return int(size * scale)
+    if scale == int(scale):
+        return size * int(scale)
+    if 1 / scale == int(1 / scale):
+        return size // int(1 / scale)
+    raise NoRuleError(f"{scale} times a symbolic size")
 
 
 @rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
@@ -185,24 +203,26 @@ def _nearest_vec(n: AtenCall, x: Any, size: Any, scales: Any) -> Any:
 
 @rule("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
 def _nearest_sized(n: AtenCall, x: Any, size: Any, *scales: Any) -> Any:
-    return _nearest(x, tuple(int(s) for s in size), [*scales, *[None] * (x.ndim - 2 - len(scales))])
+    return _nearest(x, tuple(size), [*scales, *[None] * (x.ndim - 2 - len(scales))])
 
 
-def _nearest(x: Any, made: tuple[int, ...], factors: list[Any]) -> Any:
+def _nearest(x: Any, made: tuple[Any, ...], factors: list[Any]) -> Any:
     for a, (m, f) in enumerate(zip(made, factors, strict=True)):
-        x = op.take(x, _nearest_places(int(x.shape[2 + a]), m, f), 2 + a)
+        x = op.take(x, _nearest_places(x.shape[2 + a], m, f), 2 + a)
     return x
 
 
 @rule("upsample_nearest2d_backward", "upsample_nearest1d_backward", "upsample_nearest3d_backward")
 def _nearest_backward(n: AtenCall, ct: Any, size: Any, input_size: Any, *scales: Any) -> Any:
-    made, factors = tuple(int(s) for s in size), [*scales, *[None] * (len(size) - len(scales))]
+    made, factors = tuple(size), [*scales, *[None] * (len(size) - len(scales))]
     zero = op.zeros(tuple(input_size), ct.dtype)
     return pulled(lambda x: _nearest(x, made, factors), ct, zero)[0]
 
 
-def _linear_weights(size: int, made: int, align: bool, scale: Any) -> Any:
+def _linear_weights(size: Any, made: Any, align: bool, scale: Any, dtype: DType) -> Any:
     """The matrix that reads `made` places out of `size` by linear interpolation."""
+    if not (isinstance(size, int) and isinstance(made, int)):
+        return _open_weights(size, made, align, scale, dtype)
     i = np.arange(made)
     if align:
         at = i * ((size - 1) / (made - 1) if made > 1 else 0.0)
@@ -213,12 +233,30 @@ def _linear_weights(size: int, made: int, align: bool, scale: Any) -> Any:
     weights = np.zeros((made, size))
     np.add.at(weights, (i, low), 1 - (at - low))
     np.add.at(weights, (i, high), at - low)
-    return weights
+    return number(weights, dtype)
 
 
-def _interpolated(x: Any, made: tuple[int, ...], align: bool, factors: list[Any]) -> Any:
+def _open_weights(size: Any, made: Any, align: bool, scale: Any, dtype: DType) -> Any:
+    """The matrix for symbolic sizes: each place reads by its distance, where that is less than one."""
+
+    def whole(s: Any) -> Any:
+        return as_dtype(s, f64)
+
+    i = op.cast(op.iota((made, size), 0, i64), f64)
+    if align:
+        at = op.mul(i, op.div(whole(size - 1), whole(larger(made - 1, 1))))
+    else:
+        ratio = number(1 / scale, f64) if scale else op.div(whole(size), whole(made))
+        at = op.maximum(op.sub(op.mul(op.add(i, 0.5), ratio), 0.5), 0.0)
+    far = op.abs(
+        op.sub(op.minimum(at, whole(size - 1)), op.cast(op.iota((made, size), 1, i64), f64))
+    )
+    return as_dtype(op.maximum(op.sub(1.0, far), 0.0), dtype)
+
+
+def _interpolated(x: Any, made: tuple[Any, ...], align: bool, factors: list[Any]) -> Any:
     for a, (m, f) in enumerate(zip(made, factors, strict=True)):
-        w = number(_linear_weights(int(x.shape[2 + a]), m, align, f), x.dtype)
+        w = _linear_weights(x.shape[2 + a], m, align, f, x.dtype)
         x = op.moveaxis(op.tensordot(x, w, axes=((2 + a,), (1,))), -1, 2 + a)
     return x
 
@@ -232,7 +270,7 @@ def _linear_vec(n: AtenCall, x: Any, size: Any, align: bool, scales: Any) -> Any
 @rule("upsample_bilinear2d", "upsample_linear1d", "upsample_trilinear3d")
 def _linear_sized(n: AtenCall, x: Any, size: Any, align: bool, *scales: Any) -> Any:
     factors = [*scales, *[None] * (x.ndim - 2 - len(scales))]
-    return _interpolated(x, tuple(int(s) for s in size), align, factors)
+    return _interpolated(x, tuple(size), align, factors)
 
 
 @rule("upsample_bilinear2d_backward", "upsample_linear1d_backward", "upsample_trilinear3d_backward")
@@ -241,8 +279,7 @@ def _linear_backward(
 ) -> Any:
     factors = [*scales, *[None] * (len(size) - len(scales))]
     zero = op.zeros(tuple(input_size), ct.dtype)
-    made = tuple(int(s) for s in size)
-    return pulled(lambda x: _interpolated(x, made, align, factors), ct, zero)[0]
+    return pulled(lambda x: _interpolated(x, tuple(size), align, factors), ct, zero)[0]
 
 
 _MODES = ("linear", "nearest", "cubic")

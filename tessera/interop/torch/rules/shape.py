@@ -256,8 +256,40 @@ def _replication_pad(n: AtenCall, x: Any, pad: Any) -> Any:
 
 @rule("as_strided", "as_strided_copy")
 def _as_strided(n: AtenCall, x: Any, size: Any, stride: Any, offset: Any = 0) -> Any:
-    """Elements of the memory of a dense tensor by their places."""
-    return op.take(_memory(n, x), _memory_places(x, size, stride, offset), 0)
+    """Elements of the memory of a dense tensor: a view where the strides nest, else by their places."""
+    flat, start = _memory(n, x), 0 if offset is None else offset
+    inner = _nested(size, stride)
+    if inner is None:
+        return op.take(flat, _memory_places(size, stride, start), 0)
+    count = product(tuple(size[a] for a in inner))
+    if not (start == 0 and count == flat.shape[0]):
+        flat = op.index(flat, (slice(start, start + count),))
+    y = op.reshape(flat, tuple(size[a] for a in inner))
+    y = op.transpose(y, _inverse(inner)) if len(inner) > 1 else y
+    y = op.reshape(y, tuple(s if a in inner else 1 for a, s in enumerate(size)))
+    return op.broadcast_to(y, tuple(size))
+
+
+def _nested(size: Any, stride: Any) -> tuple[int, ...] | None:
+    """The axes that move, from the one of the largest stride on, where they fill their memory in that order;
+    None where they skip or repeat some of it.  An axis of one element, or of stride 0, does not move.
+    """
+    left = [a for a, (s, k) in enumerate(zip(size, stride, strict=True)) if s != 1 and k != 0]
+    order: list[int] = []
+    filled: Any = 1
+    while left:
+        found = next((a for a in left if stride[a] == filled), None)
+        if found is None:
+            return None
+        order.insert(0, found)
+        left.remove(found)
+        filled = filled * size[found]
+    return tuple(order)
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that puts axes in this order, the k-th smallest of them at k, back in theirs."""
+    return tuple(sorted(range(len(order)), key=lambda i: order[i]))
 
 
 def _memory(n: AtenCall, x: Any) -> Any:
@@ -267,15 +299,13 @@ def _memory(n: AtenCall, x: Any) -> Any:
     return op.reshape(op.transpose(x, n.memory) if x.ndim > 1 else x, (-1,))
 
 
-def _memory_places(x: Any, size: Any, stride: Any, offset: Any) -> Any:
-    if any(isinstance(s, Dim) for s in (*x.shape, *size, *stride)):
-        raise NoRuleError("strides of symbolic sizes")
-    places = np.full(tuple(size), offset or 0)
-    for axis, (s, k) in enumerate(zip(size, stride, strict=True)):
-        view = [1] * len(size)
-        view[axis] = s
-        places = places + (np.arange(s) * k).reshape(view)
-    return places.astype(np.int64)
+def _memory_places(size: Any, stride: Any, offset: Any) -> Any:
+    """Where in memory each element is."""
+    places = op.broadcast_to(as_dtype(offset, i64), tuple(size))
+    for axis, k in enumerate(stride):
+        step = op.mul(op.iota(tuple(size), axis, i64), as_dtype(k, i64))
+        places = op.add(places, step)
+    return places
 
 
 @rule("sym_size.int")
@@ -401,15 +431,12 @@ def _as_strided_scatter(
     n: AtenCall, x: Any, src: Any, size: Any, stride: Any, offset: Any = 0
 ) -> Any:
     """x, a dense tensor, with elements of its memory replaced."""
-    places, src = _memory_places(x, size, stride, offset), as_dtype(src, x.dtype)
-    written = op.scatter(_memory(n, x), op.reshape(src, (-1,)), places.reshape(-1), axes=(0,))
+    places, src = _memory_places(size, stride, offset or 0), as_dtype(src, x.dtype)
+    flat, at = op.reshape(src, (-1,)), op.reshape(places, (-1,))
+    written = op.scatter(_memory(n, x), flat, at, axes=(0,))
     order = n.memory or ()
     moved = op.reshape(written, tuple(x.shape[i] for i in order))
-    return (
-        op.transpose(moved, tuple(sorted(range(x.ndim), key=order.__getitem__)))
-        if x.ndim > 1
-        else moved
-    )
+    return op.transpose(moved, _inverse(order)) if x.ndim > 1 else moved
 
 
 @rule("narrow_copy")
