@@ -28,6 +28,9 @@ from tessera.ir.tile.gpu.rows import Rows, _Context, default_block
 from tessera.ir.tile.ir import Tile
 from tessera.ir.tile.launch import Expansion, Launch
 
+# Rows that a block reads piece by piece wait for each piece, and for its fold: so many of them keep a GPU
+# busy, 8 for each multiprocessor.
+_ROWS_ENOUGH = 4 * ENOUGH
 _AT_ONCE = 32  # parts that a block folds; more of them are folded in groups first
 
 
@@ -78,13 +81,15 @@ def _each(p: Kernel) -> int:
     if folds_chains(folds[0], p.rows):
         blocks = rows * -(-int(folds[0].axes[-1].size) // block.columns)
         return _share(size, blocks, 4 * block.steps) if len(folds) == len(p.stages) else 0
-    each = min(_share(size, rows, LONGEST), LONGEST) if size > LONGEST else 0
+    if size <= LONGEST:
+        return 0
+    each = min(_share(size, rows, LONGEST, _ROWS_ENOUGH), LONGEST)
     return HALVED_PIECE if each and is_halved(size) else each
 
 
-def _share(size: int, blocks: int, least: int) -> int:
+def _share(size: int, blocks: int, least: int, enough: int = ENOUGH) -> int:
     """Pieces of at least so many steps, as many as it takes to keep a GPU busy."""
-    if blocks >= ENOUGH or size < 2 * least:
+    if blocks >= enough or size < 2 * least:
         return 0
     each = power(size)
     while each > least and blocks * -(-size // each) < 4 * ENOUGH:
