@@ -6,6 +6,9 @@
 The usual decomposition folds x twice: for the extreme, and for the first place that has it.  What is larger
 than the second cache of a GPU comes from memory twice, so the second fold reads only the first part whose
 extreme is the extreme of all.  The place is the same, also with NaN and with zeros of both signs.
+
+A tensor that is computed point by point stays with two folds, which compute it where they read: to look into
+one part of it, it would have to be written first.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _EXTREMES = {argmax.op: (max, argmax, gt), argmin.op: (min, argmin, lt)}
 
 def in_parts(n: Node) -> Callable[..., Value] | None:
     """How the place of an extreme is found by parts; None for any other node, and for small tensors."""
-    if n.op not in _EXTREMES or not n.types[0].static:
+    if n.op not in _EXTREMES or not n.types[0].static or not _lies_in_memory(n.operands[0]):
         return None
     t, axis = n.types[0], n.params["axis"]
     shape = tuple(map(int, t.shape))
@@ -50,6 +53,13 @@ def in_parts(n: Node) -> Callable[..., Value] | None:
     if prod(shape) * t.dtype.bits < 8 * LARGE or shape[axis] < FEWEST * each:
         return None
     return lambda x, axis: _place(n.op, x, axis, each)
+
+
+def _lies_in_memory(v: Value) -> bool:
+    """Whether a tensor is given, or is made by a kernel of its own."""
+    while v.node is not None and v.node.op.reshapes:
+        v = v.node.operands[0]
+    return v.node is None or v.node.op.call is not None or v.node.op.combine is not None
 
 
 def _place(op: Op, x: Value, axis: int, each: int) -> Value:

@@ -82,6 +82,18 @@ def test_small_tensors_and_few_parts_are_folded_as_ever(
     assert not any(n.op.name == "gather" for n in g.nodes), g.text
 
 
+@pytest.mark.parametrize(("f", "parts"), [
+    (lambda x: op.argmax(op.reshape(x, (64,)), 0), True),
+    (lambda x: op.argmax(op.exp(x), 0), False),
+    (lambda x: op.argmax(op.softmax(x, 0), 0), False),
+    (lambda x: op.argmax(op.sort(x, 0), 0), True),
+    (lambda x: op.argmax(x @ op.transpose(x), 0), True),
+])  # fmt: skip
+def test_what_is_computed_point_by_point_is_not_written_for_it(f: Any, parts: bool) -> None:
+    g = decompose_on_gpu(ts.trace(f, ts.Tensor[64, 1, ts.f32]))
+    assert any(n.op.name == "gather" for n in g.nodes) == parts, g.text
+
+
 def test_programs_on_a_gpu_find_the_place() -> None:
     x = drawn((67, 40), "f4", 3)
 
