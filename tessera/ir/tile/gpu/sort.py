@@ -61,7 +61,10 @@ class Sort(SortedLines):
         self.rows = max(min(_BLOCK // self.size, power(lines)), 1)
         while self.rows > 1 and self.rows * self.size > _FEWEST and lines < 2 * self.rows:
             self.rows //= 2
-        self.threads = Threads(max(warps_for(4 * self.rows * self.size), 1))
+        # Words of one thread are compared without an exchange, and those of a warp without a barrier: of 1024
+        # words a warp takes a fifth less instructions than four.  Few lines have more threads for each.
+        few = self.size * self.outer * self.inner <= _FEW
+        self.threads = Threads(warps_for((4 if few else self.parts) * self.rows * self.size))
 
     # Lines
 
