@@ -78,7 +78,9 @@ def attention(
     for nb in tile.range_n(k.shape, T.n):
         s = tile.dot(rows, wide(tile.load(k, nb)).T) * tile.rsqrt(float(T.d))
         p, m_c, l_c = tile.softmax_online(s)
-        acc, m, l = tile.softmax_accumulate(acc, m, l, p, wide(tile.load(v, nb)), m_c, l_c)
+        acc, m, l = tile.softmax_accumulate(
+            acc, m, l, tile.cast(p, bf16), tile.load(v, nb), m_c, l_c
+        )
     return tile.cast(acc / l[:, None], bf16)
 
 
@@ -209,7 +211,7 @@ def outer(x: KTile["M", f32], y: KTile["N", f32]):
 
 @kernel.schedule(block(4), gpu=block(4).warps(8))
 def index_select(x: KTile["V", "D", bf16], ids: KTile["N", i32]):
-    return tile.load(x, rows=tile.load(ids))
+    return tile.load(x, rows=tile.load(ids, tile.context().m))
 
 
 @kernel.schedule(block(64), gpu=block(1024).warps(4))

@@ -143,9 +143,12 @@ def _programs(commands: Any) -> None:
     p.add_argument(
         "-n", type=int, default=1, metavar="N", help="how many ranks (processes), 1 unless given"
     )
-    p.add_argument("--engine", choices=("local", "mpi"), default=None,
-                   help="what ranks speak by: local (shared memory, of one machine) unless given, or "
-                        "mpi")  # fmt: skip
+    p.add_argument("--engine", choices=("local", "mpi", "nccl"), default=None,
+                   help="what ranks speak by: local (shared memory, of one machine) unless given, mpi, or "
+                        "nccl between NVIDIA GPUs, one a rank")  # fmt: skip
+    p.add_argument("--device", default="", metavar="NAME",
+                   help="where the shards of meshes lie: cpu unless given, cuda, hip or one GPU, as cuda:0; "
+                        "ranks take the GPUs of a machine in turn")  # fmt: skip
     p.add_argument("--restart", type=int, nargs="?", const=3, default=0, metavar="TIMES",
                    help="start the ranks again, at most so often (3), when one is killed or lost; the "
                         "program goes on from its checkpoint")  # fmt: skip

@@ -19,11 +19,13 @@ from tessera.cli.programs import execute, run_alone
 from tessera.cli.show import Failure, UsageError, write_file
 from tessera.core.deferred import Deferred
 from tessera.core.errors import RankError
+from tessera.core.flags import mesh_device, override
 from tessera.core.ranks import RankEngine, engine, launched_by_mpi, start_on
 from tessera.runtime.comm.local import LocalEngine, sockets
 from tessera.runtime.comm.mpi import LOST, MpiEngine, mpiexec
 
 # Pages show every level of the compiler: loading all of it takes two thirds of an import of tessera.
+nccl_engine = Deferred("tessera.runtime.comm.nccl:NcclEngine")
 attachable = Deferred("tessera.inspect.attach:attachable")
 demand_folder = Deferred("tessera.inspect.page:demand_folder")
 rank_page = Deferred("tessera.inspect.rank_timeline:rank_page")
@@ -44,29 +46,58 @@ def run_file(args: argparse.Namespace) -> int:
             raise UsageError(f"{name} is {n}, expected 1 to {_MOST} ranks")
     if args.restart < 0:
         raise UsageError(f"--restart is {args.restart}, expected how often, 0 or more")
+    mesh_device(args.device, "--device")
+    if args.device:
+        os.environ["TESSERA_MESH_DEVICE"] = args.device  # for ranks, and what they start
     if args.inspect is not None and (args.n > 1 or args.restart or args.timeline):
         raise UsageError("--inspect shows one process: leave out -n, --restart and --timeline")
     if args.timeline is not None:
         return _with_timeline(args)
     if args.n > 1 or args.restart:
         return _run_again(args)
-    if args.engine == "mpi" or (args.engine is None and launched_by_mpi()):
-        start_on(MpiEngine())
-    else:
-        start_on(RankEngine())
-    if args.inspect is None:
-        return run_alone(args)
-    with attachable(args.inspect, Path(args.file).name) as address:
-        sys.stderr.write(f"{address} shows what {args.file} has compiled until then\n")
-        return run_alone(args)
+    start_on(_engine_alone(args.engine))
+    placed = override(mesh_device=args.device) if args.device else nullcontext()
+    with placed:
+        if args.inspect is None:
+            status = run_alone(args)
+        else:
+            with attachable(args.inspect, Path(args.file).name) as address:
+                sys.stderr.write(f"{address} shows what {args.file} has compiled until then\n")
+                status = run_alone(args)
+    if not status:
+        engine().close()
+    return status
+
+
+def _engine_alone(name: str | None) -> RankEngine:
+    """The engine of a process that a scheduler started, or that is alone."""
+    by_mpi = launched_by_mpi() and name != "local"
+    made = MpiEngine() if by_mpi or name == "mpi" else RankEngine()
+    if name != "nccl":
+        return made
+    found: RankEngine = nccl_engine(made, _lost_by_mpi if by_mpi else _lost_alone)
+    return found
+
+
+def _lost_by_mpi(text: str) -> None:
+    """End every rank of MPI, saying why."""
+    sys.stderr.write(f"{text}\n")
+    MpiEngine.abort(LOST)
+
+
+def _lost_alone(text: str) -> None:
+    """End this process, saying why."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _with_timeline(args: argparse.Namespace) -> int:
     """Run on all ranks, and write a page of when each did what, also of a run that failed."""
-    if args.n < 2 or args.engine == "mpi" or args.restart:
+    if args.n < 2 or args.engine in ("mpi", "nccl") or args.restart:
         raise UsageError(
             "--timeline shows the ranks of one run on this machine: give -n 2 or more, without --engine mpi "
-            "and --restart; `tessera profile FILE --timeline PATH` shows a single rank"
+            "or nccl and without --restart; `tessera profile FILE --timeline PATH` shows a single rank"
         )
     where = Path(args.timeline)
     demand_folder(where)
@@ -106,15 +137,25 @@ def _as_rank(args: argparse.Namespace) -> int:
         sys.stdout.reconfigure(line_buffering=True, write_through=False)
     kind, _, rest = args.as_rank.partition(":")
     if kind == "mpi":
-        start_on(made := MpiEngine())
-        _pin(*made.place)
+        made: RankEngine = MpiEngine()
     else:
         rank, descriptors, report = rest.split(":")
-        start_on(LocalEngine(int(rank), [int(d) for d in descriptors.split(",")]))
-        _pin(engine().rank, engine().size)
+        made = LocalEngine(int(rank), [int(d) for d in descriptors.split(",")])
+
+    def lost(text: str) -> None:
+        """End this rank from any thread; what started the ranks ends the others and says why."""
+        if kind == "mpi":
+            _lost_by_mpi(text)
+        os.write(int(report), f"{text}\n".encode())
+        sys.stdout.flush()
+        os._exit(LOST)
+
+    _pin(*made.place)
     try:
+        start_on(nccl_engine(made, lost) if args.engine == "nccl" else made)
         with rank_recorded(args.timeline) if args.timeline is not None else nullcontext():
             execute(args.file, "__main__", args.rest)
+        engine().close()
     except RankError as e:
         if kind == "mpi":
             sys.stderr.write(f"{e}\n")
@@ -127,7 +168,6 @@ def _as_rank(args: argparse.Namespace) -> int:
                 rest
             ).touch()  # a fault of the program: mpiexec's status does not tell it from a signal
         raise
-    engine().close()
     return 0
 
 
@@ -186,7 +226,8 @@ class _Rank:
 
 def _command(args: argparse.Namespace, name: str) -> list[str]:
     timeline = [] if args.timeline is None else ["--timeline", args.timeline]
-    command = [sys.executable, "-m", "tessera.cli", "run", "--as-rank", name, *timeline]
+    by = [] if args.engine is None else ["--engine", args.engine]
+    command = [sys.executable, "-m", "tessera.cli", "run", "--as-rank", name, *by, *timeline]
     return [*command, args.file, *args.rest]
 
 

@@ -60,3 +60,8 @@ def identity(name: str, dtype: DType) -> Number:
         return bool(value) and value != -math.inf
     number: Number = round_to(np.asarray(value), dtype).item()
     return number
+
+
+def neutral(name: str, dtype: DType) -> Number:
+    """The number that changes nothing in a fold: x + -0 is x, also where x is -0."""
+    return -0.0 if name == "add" and dtype.kind == "f" else identity(name, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -41,6 +42,8 @@ class Flags:
     gather_limit: (
         int  # bytes of a gather on a mesh, which no one asked for, beyond which it warns; 0: any
     )
+    # Where the shards of a mesh lie: cpu, cuda or hip, a GPU with a number or not; "": as the engine says.
+    mesh_device: str
     update_golden: bool  # whether ts.testing.golden writes its files instead of comparing
 
 
@@ -72,6 +75,7 @@ def read(env: Mapping[str, str]) -> Flags:
         checked=_truth(env, "TESSERA_CHECKED"),
         watchdog=_number(env, "TESSERA_WATCHDOG", 300, low=1),
         gather_limit=_number(env, "TESSERA_GATHER_LIMIT", 256 << 20, low=0),
+        mesh_device=mesh_device(env.get("TESSERA_MESH_DEVICE", ""), "TESSERA_MESH_DEVICE"),
         update_golden=_truth(env, "TESSERA_UPDATE_GOLDEN"),
     )
 
@@ -89,6 +93,15 @@ def _choice(env: Mapping[str, str], name: str, default: str, choices: tuple[str,
     text = env.get(name) or default
     if text not in choices:
         raise FlagError(f"{name} is {text!r}, expected one of {', '.join(choices)}")
+    return text
+
+
+def mesh_device(text: str, name: str) -> str:
+    """Where the shards of a mesh are to lie, checked; `name` is what says so."""
+    if not re.fullmatch(r"|cpu|(cuda|hip)(:\d+)?", text):
+        raise FlagError(
+            f"{name} is {text!r}, expected cpu, cuda, hip or one GPU of these, such as cuda:0"
+        )
     return text
 
 
@@ -159,6 +172,7 @@ def override(**changes: Any) -> Iterator[Flags]:
     for name, choices in _CHOICES.items():
         if changes.get(name, choices[0]) not in choices:
             raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
+    mesh_device(changes.get("mesh_device", ""), "mesh_device")
     changed = replace(flags(), **changes)
     with _setting(_Settings(changed, _stated())):
         yield flags()

@@ -22,6 +22,8 @@ class RankEngine:
     rank = 0
     size = 1
     name = "none"
+    place = (0, 1)  # the number of this rank among those of its machine, and how many these are
+    carries = "cpu"  # the kind of devices whose memory it moves; what others hold goes by the host
 
     def exchange(self, what: str, group: Sequence[int], sent: Sequence[Array]) -> list[Array]:
         """Send an array to each rank of a group and return what each of them sent here.
@@ -36,6 +38,23 @@ class RankEngine:
         engine has none for this array.
         """
         return None
+
+    def move(
+        self, what: str, group: Sequence[int], sent: Any, parts: Sequence[tuple[int, int]], got: Any,
+        counts: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Send a part of an array on a device, (begin, count), to each rank of a group, and write what each
+        of them sent here into another one, in the order of the group.
+
+        It returns when that has begun: later work of the device's stream comes after it.
+        """
+        raise AssertionError(f"the engine {self.name} moves what the host holds: {what}")
+
+    def sum_on_device(self, what: str, group: Sequence[int], x: Any, out: Any) -> bool:
+        """Begin to write the sum of what a group holds on devices, in the library's order; False where the
+        engine has none for this array.
+        """
+        return False
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Memory for what a collective makes."""

@@ -29,6 +29,7 @@ class _Timed(RankEngine):
     def __init__(self, inner: RankEngine, spans: list[list[Any]]):
         self.inner, self.spans = inner, spans
         self.rank, self.size, self.name = inner.rank, inner.size, inner.name
+        self.place = inner.place
 
     def exchange(self, what: str, group: Sequence[int], sent: Sequence[Array]) -> list[Array]:
         """Exchange as the engine does, and note it; what stays on this rank is not counted."""

@@ -67,7 +67,8 @@ def tree_of(parts: dict[tuple[int, int], Any], total: int, add: Callable[[Any, A
 # What runs on the host ----------------------------------------------------------------------------
 
 
-def _chunks(n: int, count: int) -> list[slice]:
+def parts_of(n: int, count: int) -> list[slice]:
+    """The parts of n elements that so many ranks add up."""
     return [slice(i * n // count, (i + 1) * n // count) for i in range(count)]
 
 
@@ -86,12 +87,12 @@ def _folded(
     gather the chunks.  Of two ranks each adds up all, if few: as many bytes in one round.
     """
     total = ranges[-1][1]
-    if _is_one_round(group, x[0].nbytes):
+    if is_one_round(group, x[0].nbytes):
         got = engine().exchange(what, group, [x, x])
         made: Array = tree_of(_node_parts(got, ranges, total), total, add)
         return made
     flat = np.ascontiguousarray(x).reshape(len(x), -1)
-    cuts = _chunks(flat.shape[1], len(group))
+    cuts = parts_of(flat.shape[1], len(group))
     got = engine().exchange(what, group, [flat[:, c] for c in cuts])
     mine = tree_of(_node_parts(got, ranges, total), total, add)
     out: Array = engine().empty(x.shape[1:], x.dtype)
@@ -100,17 +101,17 @@ def _folded(
     return out
 
 
-def _is_one_round(group: Sequence[int], nbytes: int) -> bool:
+def is_one_round(group: Sequence[int], nbytes: int) -> bool:
     """Whether ranks send each other all that they hold of a sum of so many bytes."""
     return len(group) == 2 and nbytes <= _ONE_ROUND
 
 
 def _sum(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int, loose: bool = False) -> Array:
-    return _summed(x, group, ranges, _words("all_reduce sum", x.dtype, x.shape[1:]), loose)
+    return _summed(x, group, ranges, words("all_reduce sum", x.dtype, x.shape[1:]), loose)
 
 
 @cache
-def _words(what: str, dtype: Any, shape: tuple[int, ...]) -> str:
+def words(what: str, dtype: Any, shape: tuple[int, ...]) -> str:
     """What ranks that meet compare."""
     return f"{what} {dtype}{list(shape)}"
 
@@ -136,7 +137,7 @@ def fold_over_ranks(x: Array, kind: str, add: Callable[..., Any]) -> Array:
     """The fold of what each rank of the run holds, in the order of a tree over ranks."""
     size = engine().size
     group, ranges = tuple(range(size)), tuple((r, r + 1) for r in range(size))
-    what = _words(f"all_reduce {kind}", x.dtype, x.shape)
+    what = words(f"all_reduce {kind}", x.dtype, x.shape)
     if add is np.add:
         return _summed(x[None], group, ranges, what)
     return _folded(x[None], group, ranges, what, add)
@@ -165,20 +166,24 @@ def _all_to_all(x: Array, group: tuple[int, ...], ranges: Ranges, mine: int) -> 
     return np.ascontiguousarray(np.concatenate(got).swapaxes(0, 1))
 
 
+def moved(
+    perm: Sequence[tuple[int, int]], ranges: Ranges, source: int, target: int
+) -> list[tuple[int, int]]:
+    """The shards that go from one rank to another, as (to, from) in the order of their targets."""
+    (a, b), (c, d) = ranges[source], ranges[target]
+    return sorted((t, s) for s, t in perm if a <= s < b and c <= t < d)
+
+
 def _permute(
     x: Array, group: tuple[int, ...], ranges: Ranges, mine: int, perm: tuple[tuple[int, int], ...]
 ) -> Array:
     """Each rank sends every other the shards that go there, in the order of their targets."""
 
-    def moved(source: int, target: int) -> list[tuple[int, int]]:
-        (a, b), (c, d) = ranges[source], ranges[target]
-        return sorted((t, s) for s, t in perm if a <= s < b and c <= t < d)
-
     first, out = ranges[mine][0], np.zeros_like(x)
-    sent = [x[[s - first for _, s in moved(mine, k)]] for k in range(len(group))]
+    sent = [x[[s - first for _, s in moved(perm, ranges, mine, k)]] for k in range(len(group))]
     what = f"permute {x.dtype}{list(x.shape[1:])}"
     for k, got in enumerate(engine().exchange(what, group, sent)):
-        out[[t - first for t, _ in moved(k, mine)]] = got
+        out[[t - first for t, _ in moved(perm, ranges, k, mine)]] = got
     return out
 
 
@@ -251,7 +256,7 @@ def shared(g: Graph) -> int:
             continue
         group, t = n.params["group"], n.operands[0].type
         nbytes = int(t.size) * t.dtype.bits // 8
-        once = n.op in (SUM, MAX) and _is_one_round(group, nbytes // int(t.shape[0]))
+        once = n.op in (SUM, MAX) and is_one_round(group, nbytes // int(t.shape[0]))
         size = nbytes if once or n.op in (GATHER, PERMUTE) else -(-nbytes // len(group))
         for k, r in enumerate(group):
             if k != n.params["mine"] and size > INLINE:

@@ -50,6 +50,8 @@ def test_a_variable_sets_its_field(name, text, want):
     [
         ("THREADS", "two", "TESSERA_THREADS is 'two', expected a whole number of at least 0"),
         ("THREADS", "-1", "TESSERA_THREADS is '-1', expected a whole number of at least 0"),
+        ("MESH_DEVICE", "gpu",
+         "TESSERA_MESH_DEVICE is 'gpu', expected cpu, cuda, hip or one GPU of these, such as cuda:0"),
         ("CPU_DEVICES", "0", "TESSERA_CPU_DEVICES is '0', expected a whole number of at least 1"),
         ("NUMERICS", "loose", "TESSERA_NUMERICS is 'loose', expected one of deterministic, fast, strict"),
         ("TARGET", "abacus", "TESSERA_TARGET is 'abacus', expected one of cpu, numpy"),
@@ -70,7 +72,7 @@ def test_every_field_is_read_from_a_variable():
         "numerics": "fast", "log": "info", "verify": "1",
         "strict": "1", "cpu_devices": "2", "matrix_units": "0", "checked": "1", "watchdog": "7",
         "update_golden": "1",
-        "gather_limit": "3",
+        "gather_limit": "3", "mesh_device": "cuda:1",
     }  # fmt: skip
     assert set(values) == {f.name for f in fields(Flags)}
     changed = read({f"TESSERA_{k.upper()}": v for k, v in values.items()})
@@ -136,7 +138,7 @@ def test_flags_that_are_not_set_have_these_values_and_take_their_least():
     assert (plain.cache_limit, plain.gather_limit) == (2 << 30, 256 << 20)
     assert (plain.target, plain.numerics, plain.log) == ("cpu", "deterministic", "off")
     assert (plain.verify, plain.strict, plain.checked, plain.update_golden) == (False,) * 4
-    assert plain.matrix_units
+    assert (plain.matrix_units, plain.mesh_device) == (True, "")
     least = {
         "THREADS": 0,
         "MEMORY": 0,

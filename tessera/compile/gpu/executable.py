@@ -20,6 +20,7 @@ from tessera.compile.executable import PassResult, last_of, tell_unused
 from tessera.compile.fallback import Task, plain_ways
 from tessera.compile.gpu import control, libraries
 from tessera.compile.gpu.bind import Bound, bind
+from tessera.compile.gpu.collectives import collective, is_collective
 from tessera.compile.gpu.compilation import GpuCompilation
 from tessera.compile.gpu.image import GpuImage, demand_fit, key_of, load, save
 from tessera.compile.gpu.planned import PlannedProgram
@@ -148,6 +149,8 @@ class GpuExecutable(GpuCompilation[Bound]):
             return self._alone(decompose_on_gpu(alone_at(s, types, sizes)))
         if s.node.op.call == "sound":
             return _check(s, sizes), 0
+        if is_collective(s):
+            return collective(s, types, sizes, self.gpu)
         if not s.node.op.control:
             if s.node.op in (checked_index.op, ensure.op):  # the user asked for it
                 return _hosted(s, types, sizes, self.gpu, ""), 0

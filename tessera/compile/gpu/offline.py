@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.compile.executable import PassResult, last_of
 from tessera.compile.gpu import libraries
+from tessera.compile.gpu.collectives import is_collective
 from tessera.compile.gpu.compilation import GpuCompilation
 from tessera.compile.gpu.context import context_of
 from tessera.compile.gpu.executable import GpuExecutable
@@ -111,7 +112,9 @@ class OfflineProgram(PlannedProgram):
             return {}
         own = self.device[0] == "cuda" and libraries.serves(s.node.op)
         why = (
-            "a library of the device computes it where CuPy is installed, the host elsewhere"
+            "ranks exchange what it has; kernels of its own pack and add that"
+            if is_collective(s)
+            else "a library of the device computes it where CuPy is installed, the host elsewhere"
             if own
             else "it has no GPU form yet and runs on the host, where its operands travel"
         )

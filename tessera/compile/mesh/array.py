@@ -9,21 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from tessera.compile.mesh.home import at_home, home
 from tessera.core.holders import is_held_once
 from tessera.core.layout import Layout, parts
 from tessera.core.mesh import Mesh, Placement, placed
 from tessera.core.ranks import engine, placement
+from tessera.ir.graph.ir import on_host
 
 Array = np.ndarray[Any, Any]
 
 
 class ShardedArray:
-    """The shards of a global array that this rank owns, joined into one block."""
+    """The shards of a global array that this rank owns, joined into one block, on the host or on a GPU."""
 
     __slots__ = ("block", "layout", "mesh", "shape", "spec")
 
     def __init__(
-        self, block: Array, layout: Layout, mesh: Mesh, shape: Sequence[int], spec: Any = None
+        self, block: Any, layout: Layout, mesh: Mesh, shape: Sequence[int], spec: Any = None
     ):
         self.block, self.layout, self.mesh = block, layout, mesh
         self.shape = tuple(shape)
@@ -53,10 +55,11 @@ class ShardedArray:
     def numpy(self) -> Array:
         """The global array; every rank of the run must ask for it."""
         if not self.layout.axes or engine().size == 1:
-            return self.block
+            return on_host(self.block)
         ranks = tuple(range(engine().size))
         what = f"full {self.dtype}{list(self.shape)}"
-        blocks = engine().exchange(what, ranks, [np.ascontiguousarray(self.block)] * len(ranks))
+        mine = np.ascontiguousarray(on_host(self.block))
+        blocks = engine().exchange(what, ranks, [mine] * len(ranks))
         out = np.empty(self.shape, self.dtype)
         for r, b in enumerate(blocks):
             out[_where(self.shape, self.layout, placed(self.mesh, r, engine().size))] = b
@@ -64,7 +67,10 @@ class ShardedArray:
 
     def is_free(self) -> bool:
         """Whether nothing else sees the block, so that a result may take its memory."""
-        return getrefcount(self.block) <= 2 and is_held_once(self.block)  # this array and the count
+        if getrefcount(self.block) > 2:  # this array and the count
+            return False
+        on_cpu = isinstance(self.block, np.ndarray)
+        return is_held_once(self.block) if on_cpu else bool(self.block.is_free())
 
     def local(self, coordinates: Sequence[int]) -> Array:
         """The shard at logical coordinates, which this rank must own."""
@@ -77,8 +83,14 @@ class ShardedArray:
             )
         ]  # fmt: skip
         spans: list[Any] = [_span(m) for m in mine]
-        found: Array = self.block[(*spans, ...)]  # an array also where it has no axes
+        found: Array = on_host(self.block)[(*spans, ...)]  # an array also where it has no axes
         return found
+
+
+def blocks_of(xs: Sequence[Any]) -> list[Any]:
+    """This rank's blocks of sharded arrays, where its programs run; what else there is is whole."""
+    where = home()
+    return [at_home(x.block, where) if isinstance(x, ShardedArray) else np.asarray(x) for x in xs]
 
 
 def _span(mask: Array) -> slice:

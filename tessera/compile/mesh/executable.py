@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-
 from tessera.compile import compile_graph
 from tessera.compile.executable import Executable, PassResult
-from tessera.compile.mesh.array import ShardedArray, block_shape
+from tessera.compile.mesh.array import ShardedArray, block_shape, blocks_of
+from tessera.compile.mesh.home import home, rank_target
 from tessera.core.constraints import solve
 from tessera.core.device import Device
 from tessera.core.flags import flags
@@ -44,7 +43,7 @@ def executable(graph: Graph, record: Sequence[PassResult], which: str, numerics:
         graph,
         record,
         mesh,
-        lambda g: compile_graph(g, flags().target, numerics),
+        lambda g: compile_graph(g, rank_target(), numerics),
         numerics == "fast",
     )
 
@@ -86,7 +85,7 @@ class MeshExecutable(Executable):
         self._captured = [v.storage for v in graph.captured if v.storage is not None]
         self._plan, self._sized = None, {}
         self._compile, self._loose = compile, loose
-        self._programs: dict[Key, MeshProgram] = {}
+        self._programs: dict[tuple[Key, Device], MeshProgram] = {}
         self._inlined = inline_all(graph)
         assert not escaping(self._inlined), f"{graph.name} gives back what a single shard holds"
 
@@ -113,7 +112,7 @@ class MeshExecutable(Executable):
 
     def _blocks(self, inputs: Sequence[Any]) -> list[Any]:
         xs = [*inputs, *self._captured]
-        return [x.block if isinstance(x, ShardedArray) else np.asarray(x) for x in xs]
+        return blocks_of(xs)
 
     def key(self, inputs: Sequence[Any]) -> Key:
         """What a program is made for: the shape and layout of each input and each captured tensor."""
@@ -121,9 +120,10 @@ class MeshExecutable(Executable):
 
     def program(self, key: Key) -> MeshProgram:
         """The program for inputs of these shapes and layouts."""
-        found = self._programs.get(key)
+        where = home()
+        found = self._programs.get((key, where))
         if found is None:
-            found = self._programs[key] = self._made(key)
+            found = self._programs[key, where] = self._made(key)
         return found
 
     def partitioned(self, key: Key) -> Partitioned:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.compile.executable import Executable
-from tessera.compile.mesh.array import ShardedArray, block_shape
+from tessera.compile.mesh.array import ShardedArray, block_shape, blocks_of
 from tessera.core.layout import Layout, replicated
 from tessera.core.mesh import Mesh
 from tessera.core.ranks import placement
@@ -38,8 +38,7 @@ def spmd(
     executable = compile(bucket(whole))
 
     def run(inputs: Sequence[Any]) -> list[ShardedArray]:
-        blocks = [x.block if isinstance(x, ShardedArray) else x for x in inputs]
-        ends = zip(executable.run(blocks), outs, made, strict=True)
+        ends = zip(executable.run(blocks_of(inputs)), outs, made, strict=True)
         return [ShardedArray(y, layout, mesh, shape) for y, layout, shape in ends]
 
     return run

@@ -14,7 +14,7 @@ from tessera.core.dims import Size, substitute
 from tessera.core.dot_words import dot_words, words
 from tessera.core.dtype import DType
 from tessera.core.errors import VerifyError
-from tessera.core.evaluate import cast, scalar
+from tessera.core.evaluate import cast, neutral, scalar
 from tessera.core.evaluator import evaluator, evaluators
 from tessera.core.fma import unguarded_fma
 from tessera.core.rounding import round_to
@@ -280,10 +280,13 @@ class Instance:
         return [cast(x, op.results[0].dtype)]
 
     def _fold(self, op: Operation, x: Array) -> list[Array]:
-        return [tree_fold(op.attributes["scalar"], x, op.attributes["axis"], op.results[0].dtype)]
+        fold = neighbour_fold if "order" in op.attributes else tree_fold
+        return [fold(op.attributes["scalar"], x, op.attributes["axis"], op.results[0].dtype)]
 
     def _scan(self, op: Operation, x: Array) -> list[Array]:
         name, axis = op.attributes["scalar"], op.attributes["axis"]
+        if "order" in op.attributes:
+            return [neighbour_scan(name, x, axis, op.results[0].dtype)]
         rows = list(np.moveaxis(x, axis, 0))
         for i in range(1, len(rows)):
             rows[i] = scalar(name, (rows[i - 1], rows[i]), op.results[0].dtype)
@@ -358,6 +361,34 @@ def tree_fold(name: str, x: Array, axis: int, dtype: DType) -> Array:
         low = scalar(name, (x[: len(x) - half], x[half:]), dtype)
         x = np.concatenate([low, x[len(x) - half : half]])
     return np.moveaxis(x, 0, axis)
+
+
+def neighbour_fold(name: str, x: Array, axis: int, dtype: DType) -> Array:
+    """A fold as a binary tree over aligned neighbours; the last of an odd number stands alone."""
+    x = np.moveaxis(x, axis, 0)
+    while len(x) > 1:
+        x = _neighbours_joined(name, x, dtype)
+    return np.moveaxis(x, 0, axis)
+
+
+def neighbour_scan(name: str, x: Array, axis: int, dtype: DType) -> Array:
+    """Running folds down the tree over aligned neighbours: what comes before a right child is what comes
+    before its parent, and then its sibling.
+    """
+    levels = [np.moveaxis(x, axis, 0)]
+    while len(levels[-1]) > 1:
+        levels.append(_neighbours_joined(name, levels[-1], dtype))
+    before = np.full_like(levels[-1], neutral(name, dtype))
+    for level in reversed(levels[:-1]):
+        parent, before = before, np.repeat(before, 2, axis=0)[: len(level)]
+        count = len(level) // 2
+        before[1::2] = scalar(name, (parent[:count], level[: 2 * count : 2]), dtype)
+    return np.moveaxis(scalar(name, (before, levels[0]), dtype), 0, axis)
+
+
+def _neighbours_joined(name: str, x: Array, dtype: DType) -> Array:
+    whole = len(x) // 2 * 2
+    return np.concatenate([scalar(name, (x[:whole:2], x[1:whole:2]), dtype), x[whole:]])
 
 
 def sizes_of(kernel: Kernel, arrays: Sequence[Array]) -> dict[str, int]:

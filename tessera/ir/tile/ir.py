@@ -401,13 +401,18 @@ class Builder:
             return x
         return self._value("cast", (x,), {}, TensorType(dtype, x.shape))
 
-    def fold(self, scalar: str, x: Tile, axis: int) -> Tile:
-        """A fold along an axis as a balanced tree; the axis stays, with size 1."""
-        return self._value("fold", (x,), {"scalar": scalar, "axis": axis})
+    def fold(self, scalar: str, x: Tile, axis: int, order: str = "") -> Tile:
+        """A fold along an axis as a balanced tree; the axis stays, with size 1.
 
-    def scan(self, scalar: str, x: Tile, axis: int) -> Tile:
-        """Folds of the elements up to each one along an axis, in ascending order."""
-        return self._value("scan", (x,), {"scalar": scalar, "axis": axis})
+        The upper part is folded onto the lower, or neighbours with each other where the order says so.
+        """
+        attributes = {"scalar": scalar, "axis": axis} | ({"order": order} if order else {})
+        return self._value("fold", (x,), attributes)
+
+    def scan(self, scalar: str, x: Tile, axis: int, order: str = "") -> Tile:
+        """Folds of the elements up to each one along an axis: ascending, or down a tree of neighbours."""
+        attributes = {"scalar": scalar, "axis": axis} | ({"order": order} if order else {})
+        return self._value("scan", (x,), attributes)
 
     def dot(self, a: Tile, b: Tile, acc: Tile) -> Tile:
         """acc + a b for (m, k), (k, n) and (m, n): one chain of fused multiply-adds in ascending k."""

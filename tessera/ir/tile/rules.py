@@ -106,11 +106,13 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
 # `going` ends as soon as its first carried tile, a bool, is false, and at `stop` at the latest.  A prefetch
 # that is `far` brings a box to the second cache.  The places of a scatter that is `distinct` differ; one
 # that is `atomic` folds into what is there by that scalar op, in any order, also that of other instances.
-# A load or store with `vector` accesses at most so many elements at once.
+# A load or store with `vector` accesses at most so many elements at once.  A fold or scan of the order
+# `neighbours` is a tree over aligned neighbours, as in folds.py of GPUs.
+NEIGHBOURS = "neighbours"
 OPTIONAL: dict[str, dict[str, str]] = {
     "load": {"vector": "int"}, "store": {"bypass": "int", "vector": "int"},
     "for": {"bounded": "flag", "going": "flag"}, "prefetch": {"far": "flag"},
-    "scatter": {"distinct": "flag", "atomic": "text"},
+    "scatter": {"distinct": "flag", "atomic": "text"}, "fold": {"order": "text"}, "scan": {"order": "text"},
 }  # fmt: skip
 OPERANDS = {
     "alloc": 0, "prefetch": 0, "load": 0, "store": 1, "full": 0, "index": 0, "cast": 1, "fold": 1, "scan": 1,
@@ -363,6 +365,7 @@ def _fold(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType,
     (x,) = types
     _foldable("fold", a["scalar"], x)
     _in_range("fold", a["axis"], x)
+    _ordered("fold", a)
     shape = (*x.shape[: a["axis"]], 1, *x.shape[a["axis"] + 1 :])
     return (TensorType(x.dtype, shape),)
 
@@ -370,6 +373,7 @@ def _fold(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType,
 def _scan(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorType, ...]:
     _foldable("scan", a["scalar"], types[0])
     _in_range("scan", a["axis"], types[0])
+    _ordered("scan", a)
     return (types[0],)
 
 
@@ -489,6 +493,11 @@ def _exchange(types: Types, a: Attributes, m: Any, stated: Any) -> tuple[TensorT
 def leading(shape: Sequence[int], count: int) -> int | None:
     """How many first axes have so many elements together."""
     return next((i for i in range(len(shape) + 1) if math.prod(shape[:i]) == count), None)
+
+
+def _ordered(name: str, a: Attributes) -> None:
+    if a.get("order", NEIGHBOURS) != NEIGHBOURS:
+        raise VerifyError(f"{name}: order is {a['order']!r}, expected {NEIGHBOURS!r} or none")
 
 
 def _foldable(name: str, scalar: str, x: TensorType) -> None:

@@ -22,6 +22,7 @@ from tessera.lang.transforms import guarded
 from tessera.lang.vmap import vmap
 from tessera.ops.collective import naming
 from tessera.ops.define import as_value
+from tessera.compile.mesh.home import rank_target
 from tessera.compile.mesh.spmd import spmd
 from tessera.transform.match import check_matched
 
@@ -54,7 +55,7 @@ def pmap(
                 raise OperandError(f"pmap: donate names argument {i}, but there are {len(args)}")
         on = _mesh(values, axis, mesh)
         placed = [tensor(v, ShardSpec((0,), (axis,)), on) for v in values]
-        key = (structure, tuple(v.type for v in placed), on, flags().target, flags().numerics)
+        key = (structure, tuple(v.type for v in placed), on, rank_target(), flags().numerics)
         if key not in programs:
             programs[key] = _made(f, structure, placed, axis, on)
         call, results, types = programs[key]
@@ -122,7 +123,7 @@ def _made(f: Any, structure: Any, placed: list[Any], axis: str, mesh: Mesh) -> A
     check_matched(t.graph, [*(every for _ in placed), *(frozenset[str]() for _ in extra)])
     on = [*(True for _ in placed), *(False for _ in extra)]
     numerics = flags().numerics
-    target = flags().target
+    target = rank_target()
     call = spmd(t.graph, mesh, axis, on, lambda g: compile_graph(g, target, numerics))
     return (lambda xs: call([*xs, *extra])), t.structure, [v.type for v in t.graph.outputs]
 

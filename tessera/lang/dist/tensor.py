@@ -22,6 +22,7 @@ from tessera.lang.transforms import guarded
 from tessera.ops.constrain import constrained
 from tessera.ops.define import as_value, shape_of
 from tessera.compile.mesh.array import ShardedArray, block_shape, cut, shard_slices
+from tessera.compile.mesh.home import at_home, home
 
 Spec = ShardSpec | None
 
@@ -31,6 +32,7 @@ def _is_shape(x: Any) -> bool:
 
 
 def _held(data: ShardedArray, dtype: Any) -> Tensor:
+    data.block = at_home(data.block, home())
     t = TensorType(as_dtype(dtype), data.shape)
     return holding(t, data, data.mesh.device)  # type: ignore[arg-type,return-value]
 

@@ -109,7 +109,11 @@ def _finite(w: KernelWriter, m: Any) -> Any:
 def softmax_accumulate(
     p: IntrinsicContext, acc: Any, m: Any, l: Any, e: Any, v: Any, m_c: Any, l_c: Any
 ) -> tuple[TileValue, TileValue, TileValue]:
-    """Join a block to what came before: the sum of values, what rows are scaled by, the sums of rows."""
+    """Join a block to what came before: the sum of values, what rows are scaled by, the sums of rows.
+
+    Weights that are cast to bf16 or f16 meet the values as such, in the matrix units of a GPU; the sums of
+    rows are those of the weights before the cast.
+    """
     w, e = p.w, p.w.tile(e)
     now = w.apply("max", m, m_c)
     before, block = (_scale(w, x, now) for x in (m, m_c))
@@ -117,7 +121,10 @@ def softmax_accumulate(
     if e.pads[1] == 0:
         weights = _zero_past(weights, 1)
     start = w.cast(w.tile(w.apply("mul", acc, _column(w, before))), weights.dtype)
-    total = w.dot(weights, w.cast(w.tile(v), weights.dtype), start)
+    if e.dtype.is_narrow:  # a power of two scales them: nothing is rounded again
+        total = w.dot(w.cast(weights, e.dtype), w.tile(v), start)
+    else:
+        total = w.dot(weights, w.cast(w.tile(v), weights.dtype), start)
     return w.cast(total, w.tile(acc).dtype), now, _sums(w, l, l_c, before, block)
 
 

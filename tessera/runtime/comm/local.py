@@ -138,6 +138,7 @@ class LocalEngine(RankEngine):
     def __init__(self, rank: int, descriptors: Sequence[int]):
         """`descriptors` has a socket to each rank, and anything for this one."""
         self.rank, self.size = rank, len(descriptors)
+        self.place = self.rank, self.size
         self._peers = {r: _Peer(r, d) for r, d in enumerate(descriptors) if r != rank}
 
     def exchange(self, what: str, group: Sequence[int], sent: Sequence[Array]) -> list[Array]:

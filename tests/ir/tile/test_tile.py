@@ -25,7 +25,7 @@ from tessera.core.types import TensorType
 from tessera.ir.tile.interp import interpret
 from tessera.ir.tile.ir import Block, Builder, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.rules import ATTRIBUTES, WITH_MEMORY
-from tessera.ir.tile.text import print_kernel
+from tessera.ir.tile.text import parse_kernel, print_kernel
 from tessera.ir.tile.traits import TRAITS
 from tessera.ir.tile.verify import verify
 from tests.support.cases.random_graphs import same_bits
@@ -110,6 +110,57 @@ def test_a_fold_is_a_balanced_tree() -> None:
     data = [rng.normal(size=s).astype(f32.np) for s, _ in shapes]
     for (_, axis), x, y in zip(shapes, data, results(kernels, [[x] for x in data]), strict=True):
         np.testing.assert_array_equal(y.squeeze(axis), balanced(list(np.moveaxis(x, axis, 0))))
+
+
+def neighbours(xs: list[np.ndarray]) -> np.ndarray:
+    """Neighbours are joined, again and again; the last of an odd number waits."""
+    while len(xs) > 1:
+        xs = [sum(xs[i + 1 : i + 2], xs[i]) for i in range(0, len(xs), 2)]
+    return xs[0]
+
+
+def down_the_tree(xs: list[np.ndarray], before: np.ndarray | None = None) -> list[np.ndarray]:
+    """The running sums of 2^k numbers: a right half has the sum of the left one before it."""
+    if len(xs) == 1:
+        return [xs[0] if before is None else before + xs[0]]
+    half = 1 << (len(xs) - 1).bit_length() - 1
+    left = neighbours(xs[:half])
+    return [
+        *down_the_tree(xs[:half], before),
+        *down_the_tree(xs[half:], left if before is None else before + left),
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13, 48, 100])
+@pytest.mark.parametrize("scalar", ["add", "mul"])
+def test_neighbours_are_an_order_of_folds_and_scans(n: int, scalar: str) -> None:
+    x = np.random.default_rng(n).normal(size=(2, n, 3)).astype(np.float32)
+    lines = list(np.moveaxis(x, 1, 0))
+    if scalar == "mul":  # the logarithm of nothing: products of powers of two are exact
+        lines = [np.ldexp(np.float32(1), np.sign(v).astype(int)) for v in lines]
+        x = np.stack(lines, 1)
+    for name in ("fold", "scan"):
+        b = Builder("f")
+        source = b.parameter("x", TensorType(f32, x.shape))
+        t = b.load(source, (0, 0, 0), x.shape)
+        made = (
+            b.fold(scalar, t, 1, "neighbours")
+            if name == "fold"
+            else b.scan(scalar, t, 1, "neighbours")
+        )
+        y = b.parameter("y", made.type, writable=True)
+        b.store(y, made, (0, 0, 0), made.shape)
+        k = b.finish()
+        verify(k)
+        assert print_kernel(parse_kernel(print_kernel(k))) == print_kernel(k)
+        out = np.zeros(made.shape, np.float32)
+        interpret(k, [x, out], {})
+        if scalar == "mul":
+            want = np.multiply.reduce(x, 1, keepdims=True) if name == "fold" else np.cumprod(x, 1)
+        else:
+            parts = [neighbours(lines)] if name == "fold" else down_the_tree(lines)
+            want = np.stack(parts, 1)
+        np.testing.assert_array_equal(out, want)
 
 
 def test_a_scan_runs_in_ascending_order() -> None:
@@ -445,6 +496,8 @@ WRONG: list[tuple[Kernel, str]] = [
     (changed("fold", name="bend"), "sum: operation 6 bend: there is no such operation"),
     (changed("fold", operands=(STRANGER,)),
     "sum: operation 6 fold: operand 0 f32[4] is not defined before its use"),
+    (changed("fold", order="down"),
+    "sum: operation 6 fold: fold: order is 'down', expected 'neighbours' or none"),
     (changed("fold", axis=1), "sum: operation 6 fold: fold: axis 1 is no axis of f32[4]"),
     (changed("fold", results=(STRANGER,)), "sum: operation 6 fold: the result is f32[4], expected f32[1]"),
     (changed("fold", operands=()), "sum: operation 6 fold: fold: got 0 tiles, expected 1"),

@@ -64,7 +64,7 @@ class FakeCuda:
         self.priorities: list[int] = []
         self.events: dict[int, int] = {}  # event -> stream
         self.capturing: dict[int, list[int]] = {}
-        self.nodes: dict[int, list[Any]] = {}  # node -> [kernel, parameters]
+        self.nodes: dict[int, list[Any]] = {}  # node -> [kernel, parameters, grid]
         self.behind: dict[int, tuple[int, ...]] = {}  # node -> nodes that it waits for
         self.awaited: dict[int, tuple[int, ...]] = {}  # stream -> what its next node waits for
         self.early: list[int] = []  # nodes that may begin before those behind which they are end
@@ -80,6 +80,7 @@ class FakeCuda:
         self.peers: set[tuple[int, int]] = set()  # those that do
         self.copied: list[tuple[int, int, int]] = []  # bytes, and from which device to which
         self.running = 0  # the device of the kernel that runs
+        self.grid: tuple[int, ...] = ()  # of the kernel that runs
         self.unloaded: list[int] = []  # devices of modules
         self.of_thread = threading.local()
         self.made: dict[str, Any] = {}
@@ -414,16 +415,17 @@ class FakeCuda:
         values = self.read(function, at)
         if stream in self.capturing:
             node = next(self.handles)
-            self.nodes[node] = [function, values]
+            self.nodes[node] = [function, values, sizes[:3]]
             self.behind[node] = self.awaited.get(stream, ())
             self.capturing[stream].append(node)
             self.awaited[stream] = (node,)
         else:
-            self.submit(stream, partial(self.execute, function, values))
+            self.submit(stream, partial(self.execute, function, values, sizes[:3]))
         return 0
 
-    def execute(self, function: int, values: Sequence[bytes]) -> None:
+    def execute(self, function: int, values: Sequence[bytes], grid: Sequence[int]) -> None:
         """Run a kernel."""
+        self.grid = tuple(grid)
         self.running = self.home[function]
         self.kernels[self.functions[function]][1](*values)
 
@@ -468,15 +470,17 @@ class FakeCuda:
     def do_cuGraphExecKernelNodeSetParams(self, executable: int, node: int, params: int) -> None:
         kind: Any = self.api.node_params
         p = kind.from_address(params)
-        self.executables[executable][node] = [p.kernel, self.read(p.kernel, p.parameters)]
+        self.executables[executable][node] = [
+            p.kernel, self.read(p.kernel, p.parameters), tuple(p.grid),
+        ]  # fmt: skip
 
     def do_cuGraphLaunch(self, executable: int, stream: int) -> int:
         nodes = self.executables[executable]
         for node in self.some_order(nodes):
-            function, values = nodes[node]
+            function, values, grid = nodes[node]
             if not self.belongs(function, stream):
                 return 400
-            self.submit(stream, partial(self.execute, function, values))
+            self.submit(stream, partial(self.execute, function, values, grid))
         return 0
 
     def some_order(self, nodes: Iterable[int]) -> list[int]:

@@ -9,6 +9,7 @@ launches too.
 from __future__ import annotations
 
 import ctypes
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -121,13 +122,14 @@ class _Kernels:
 
     def __init__(self, fake: FakeCuda):
         self.fake = fake
-        self.tiles: dict[TritonSource, Kernel] = {}
+        # One source may be of several kernels, which differ in their grids alone.
+        self.tiles: dict[tuple[TritonSource, int], Kernel] = {}
 
     def launch(self, lowering: GpuLowering, *given: Any, **named: Any) -> None:
         _usual_launch(lowering, *given, **named)
         _, made = lowering.steps[-1]
         assert isinstance(made, GpuCall)
-        self.tiles[made.source] = lowering.made.launches[made.name].kernel
+        self.tiles[made.source, made.blocks] = lowering.made.launches[made.name].kernel
 
     def build(self, sources: Sequence[TritonSource]) -> list[BuiltCode]:
         return [self.code(s) for s in sources]
@@ -142,9 +144,9 @@ class _Kernels:
             rank = 1 if "rank=1" in kind else 2
             own = [128, *[4] * rank, *[8] * rank]
             sizes += own if box else [8 if kind.startswith("*") else 4]
-        kernel = self.tiles[s]
 
         def run(*values: bytes) -> None:
+            kernel = self.tiles[s, math.prod(self.fake.grid)]
             given = [int.from_bytes(values[i][:8], "little") for i in first]
             known = dict(zip(kernel.sizes, given[len(kernel.parameters) :], strict=False))
             arrays = []

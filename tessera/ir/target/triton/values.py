@@ -10,7 +10,7 @@ from tessera.core.approximate import FLOATS, FUNCTIONS
 from tessera.core.dims import product
 from tessera.core.dtype import DType, bool_, f32, f64, i64, u8
 from tessera.core.errors import OperandError
-from tessera.core.evaluate import identity
+from tessera.core.evaluate import neutral
 from tessera.core.scalar import TESTS
 from tessera.ir.target.triton import algebra, casts, scalars, sizes
 from tessera.ir.target.triton.algebra import TritonAlgebra, divide, literal, root
@@ -173,10 +173,8 @@ class ValueWriter(MemoryWriter):
         return self.put(f"tl.where({inside}, {x}, {other})")
 
     def neutral(self, name: str, dtype: DType) -> str:
-        """What changes nothing in a fold: x + -0 is x, also where x is -0."""
-        if name == "add" and dtype.kind == "f":
-            return "-0.0"
-        x = identity(name, dtype)
+        """What changes nothing in a fold, as text."""
+        x = neutral(name, dtype)
         assert isinstance(x, int | float), name
         if dtype.kind == "b":
             return str(bool(x))
@@ -194,6 +192,11 @@ class ValueWriter(MemoryWriter):
         if n == 1:
             self.set(op, x)
             return
+        if "order" in op.attributes:
+            while n > 2:
+                n //= 2
+                x = self.joined_pairs(x, shape, axis, n, f)
+            shape, n = (*shape[:axis], 2, *shape[axis + 1 :]), 2
         if n == 2 or name in _ANY_ORDER or t.dtype.kind != "f":
             if product(shape) == n:
                 self.set(op, self.one(op, f"tl.reduce({x}, {axis}, {f})", f))
@@ -223,8 +226,12 @@ class ValueWriter(MemoryWriter):
         they meet the result, take thousands of registers of each.
         """
         t = op.results[0]
-        number = x if len(t.shape) == 1 else f"tl.reduce(tl.reshape({x}, (1,)), 0, {f})"
+        number = x if len(t.shape) == 1 else self.only(x, f)
         return f"tl.full({as_tuple(physical(t.shape))}, {number}, {value(t.dtype)})"
+
+    def only(self, x: str, f: str) -> str:
+        """The number that a tile of one element holds."""
+        return f"tl.reduce(tl.reshape({x}, (1,)), 0, {f})"
 
     def _scan(self, op: Operation) -> None:
         (t,), name, axis = op.operands, op.attributes["scalar"], op.attributes["axis"]
@@ -233,6 +240,9 @@ class ValueWriter(MemoryWriter):
             self.set(op, f"tl.associative_scan({self.of(t)}, {axis}, {f})")
             return
         shape = physical(t.shape)
+        if "order" in op.attributes:
+            self.set(op, self.tree_scan(t, name, axis, f) if shape[axis] > 1 else self.of(t))
+            return
         x, line = self.put(self.of(t)), self.line(axis, shape)
         out, last = self.put(x), self.put(self.element(x, t, axis, "0"))
         self.do(f"for at in range(1, {t.shape[axis]}):")
@@ -241,6 +251,50 @@ class ValueWriter(MemoryWriter):
         self.do(f"{out} = tl.where({line} == at, {last}, {out})")
         self.indent -= 1
         self.tiles[op.results[0]] = out
+
+    def tree_scan(self, t: Tile, name: str, axis: int, f: str) -> str:
+        """Running folds down the tree over aligned neighbours, as an expression.
+
+        What comes before a left child is what comes before its parent; before a right child, that and its
+        sibling. Padding is last in its line, so no element of the tile comes after it.
+        """
+        shape = physical(t.shape)
+        levels = [self.put(self.of(t))]
+        n = shape[axis]
+        while n > 2:
+            n //= 2
+            levels.append(self.joined_pairs(levels[-1], shape, axis, n, f))
+        ones = as_tuple((*shape[:axis], 1, *shape[axis + 1 :]))
+        none = self.neutral(name, t.dtype)
+        before = self.put(f"tl.full({ones}, {none}, {value(t.dtype)})")
+        side = self.line(axis + 1, [2 if i == axis + 1 else 1 for i in range(len(shape) + 1)])
+        n = 1
+        for level in reversed(levels):
+            pairs = self.put(self.split_axis(level, shape, axis, (n, 2)))
+            first = f"tl.where({side} == 0, {pairs}, {none})"
+            sibling = self.put(f"tl.reduce({first}, {axis + 1}, {f}, keep_dims=True)")
+            if product(shape) == shape[axis] and n == 1:
+                one = (1,) * (len(shape) + 1)
+                sibling = self.put(f"tl.full({one}, {self.only(sibling, f)}, {value(t.dtype)})")
+            parent = self.put(self.split_axis(before, shape, axis, (n, 1)))
+            child = self.put(f"tl.where({side} == 0, {parent}, {f}({parent}, {sibling}))")
+            n *= 2
+            before = self.put(self.split_axis(child, shape, axis, (n,)))
+        return f"{f}({before}, {levels[0]})"
+
+    def joined_pairs(self, x: str, shape: Sequence[int], axis: int, n: int, f: str) -> str:
+        """The n pairs of neighbours along an axis, folded.
+
+        The axis of pairs stays until the tile is reshaped: without it, Triton gives a small tile a layout in
+        which each thread holds all of it, and so all of what is computed from it.
+        """
+        pairs = self.split_axis(x, shape, axis, (n, 2))
+        joined = self.put(f"tl.reduce({pairs}, {axis + 1}, {f}, keep_dims=True)")
+        return self.put(self.split_axis(joined, shape, axis, (n,)))
+
+    def split_axis(self, x: str, shape: Sequence[int], axis: int, into: Sequence[int]) -> str:
+        """A tile whose axis is several, or one again."""
+        return f"tl.reshape({x}, {as_tuple((*shape[:axis], *into, *shape[axis + 1 :]))})"
 
     def element(self, x: str, t: Tile, axis: int, at: str) -> str:
         """The elements at one place of an axis: the others count as the bits 0."""

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from tessera.core.dims import Size
 from tessera.core.dtype import DType
-from tessera.core.evaluate import identity
-from tessera.core.scalar import Number
 from tessera.ir.schedule.gpu_blocks import is_halved
 from tessera.ir.tile.ir import Builder, Tile
 
@@ -56,8 +54,3 @@ def row_tree(b: Builder, scalar: str, x: Tile, axis: int, length: Size) -> Tile:
         joined = b.fold(scalar, halves, axis)
         x = b.reshape(joined, (*x.shape[:axis], n // 2, *x.shape[axis + 1 :]))
     return tree(b, scalar, x, axis)
-
-
-def neutral(scalar: str, dtype: DType) -> Number:
-    """What changes nothing: x + -0 is x, also where x is -0."""
-    return -0.0 if scalar == "add" and dtype.kind == "f" else identity(scalar, dtype)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tessera.core.approximate import FUNCTIONS
 from tessera.core.dims import Dim, Size, symbols
-from tessera.core.evaluate import identity
+from tessera.core.evaluate import identity, neutral
 from tessera.core.types import TensorType
 from tessera.ir.schedule import gpu_blocks as blocks
 from tessera.ir.schedule import ir as schedule
@@ -32,7 +32,7 @@ from tessera.ir.schedule.gpu_blocks import (
 )
 from tessera.ir.schedule.ir import Stage
 from tessera.ir.schedule.sweeps import has_columns_alone, passes
-from tessera.ir.tile.gpu.folds import has_any_order, neutral, row_tree, tree
+from tessera.ir.tile.gpu.folds import has_any_order, row_tree, tree
 from tessera.ir.tile.gpu.terms import AxisLine, Terms, parameters
 from tessera.ir.tile.ir import Builder, Kernel, Tile
 from tessera.ir.tile.launch import Threads

@@ -20,11 +20,12 @@ from functools import partial
 
 from tessera.core.dims import Size
 from tessera.core.dtype import DType
+from tessera.core.evaluate import neutral
 from tessera.core.scans import FOLDS
 from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import power
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.folds import neutral, tree
+from tessera.ir.tile.gpu.folds import tree
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 

@@ -28,12 +28,13 @@ from math import prod
 
 from tessera.core.dims import Size
 from tessera.core.dtype import DType, i32, i64
+from tessera.core.evaluate import neutral
 from tessera.core.scalar import Number
 from tessera.core.scatters import JOINS, WIDE
 from tessera.core.types import TensorType
 from tessera.ir.schedule.gpu_blocks import ENOUGH, power, warps_for
 from tessera.ir.schedule.ir import Primitive
-from tessera.ir.tile.gpu.folds import neutral, tree
+from tessera.ir.tile.gpu.folds import tree
 from tessera.ir.tile.gpu.radix import Radix
 from tessera.ir.tile.gpu.sorted_lines import LONGEST
 from tessera.ir.tile.ir import Builder, Kernel, Tile

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from tessera.core.dims import Size, Symbol, substitute, symbol, symbols
 from tessera.core.dims import SizeFunction as SizeApply
+from tessera.core.evaluate import neutral
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
-from tessera.ir.tile.gpu.folds import neutral
 from tessera.ir.tile.ir import Builder, Memory, Tile
 
 
