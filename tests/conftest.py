@@ -110,10 +110,20 @@ def target(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run on the default target, or on the one that a module states as RUNS_ON.
 
     Modules that look at thousands of small programs, and at what they mean and not at how they run, state
-    "numpy": their eager ops are references and nothing is compiled.
+    "numpy": their eager ops are references and nothing is compiled.  Where a module states several targets,
+    `make test` runs its tests on the first one and `make test-deep` on the others.
     """
-    with override(target=getattr(request.module, "RUNS_ON", flags().target)):
+    stated = getattr(request, "param", getattr(request.module, "RUNS_ON", flags().target))
+    with override(target=stated):
         yield
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The tests of a module that states several targets, on each of them."""
+    match getattr(metafunc.module, "RUNS_ON", None):
+        case (first, *others):
+            rest = [pytest.param(t, marks=pytest.mark.deep) for t in others]
+            metafunc.parametrize("target", [first, *rest], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)

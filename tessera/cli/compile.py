@@ -48,5 +48,4 @@ def stopped(traced: Graph, target: str, stop: str, sizes: Mapping[str, int]) -> 
     found = [s for s in record if s.name == last]
     if not found:
         raise UsageError(f"--stop-at {stop}: the pass does not run for this program on {target}")
-    text: str = found[0].result.text
-    return text
+    return found[0].text

@@ -8,10 +8,10 @@ import ast
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, overload
 
 from tessera.compile.executable import PassResult
-from tessera.compile.passes import LEVELS, Context, Pass
+from tessera.compile.passes import LEVELS, TARGET, Context, Pass
 from tessera.core.deferred import Deferred
 from tessera.core.during import During
 from tessera.core.flags import flags
@@ -23,6 +23,16 @@ from tessera.ir.graph.verify import verify as verify_graph
 from tessera.ir.target.code import Code
 from tessera.ir.tile.unit import Unit
 
+if TYPE_CHECKING:  # the levels below Graph IR are loaded with the first program that is lowered
+    from tessera.core.constraints import Guard
+    from tessera.ir.schedule.ir import Program
+    from tessera.ir.target.triton.triton_source import TritonSource
+    from tessera.ir.tile.ir import Kernel
+    from tessera.runtime.triton_builder import BuiltCode
+
+# What a pass makes.
+Made: TypeAlias = "Graph | Program | Unit | Code | list[BuiltCode]"
+
 # The verifiers of the levels below, which are loaded with the first program that is lowered.
 _facts = Deferred("tessera.ir.schedule.inside:facts_of")
 _verify_schedule = Deferred("tessera.ir.schedule.verify:verify")
@@ -31,7 +41,7 @@ _verify_inside = Deferred("tessera.ir.tile.inside:verify_inside")
 _verify_shares = Deferred("tessera.ir.tile.clashes:verify_shares")
 _shareable = Deferred("tessera.ir.tile.sharing:shareable")
 
-PASSES: Observed[Callable[[Pass, Any], None]] = Observed(
+PASSES: Observed[Callable[[Pass, Made], None]] = Observed(
     "passes", "passes of every level, with what they made"
 )
 
@@ -51,38 +61,47 @@ class Driver:
         self.record: list[PassResult] = list(record)
         self._steps = {(s.level, s.name): s for s in self.record}
         self._last = next((p.level for p in self.passes if p.name == stop), LEVELS[-1])
-        self._sound: dict[
-            int, Any
-        ] = {}  # what is verified already, kept so that its id stays its own
-        self._program: Any = None  # the one that was verified last
-        self._guards: Any = ()
+        # What is verified already, kept so that its id stays its own.
+        self._sound: dict[int, object] = {}
+        self._program: Program | None = None  # the one that was verified last
+        self._guards: Sequence[Guard] = ()
 
     def wants(self, level: str) -> bool:
         """Whether passes of a level are to run; those after the one to stop at are not."""
         return LEVELS.index(level) <= LEVELS.index(self._last)
 
-    def run(self, ir: Any, *levels: str) -> Any:
+    @overload
+    def run(self, ir: Graph, *levels: Literal["graph"]) -> Graph: ...
+    @overload
+    def run(self, ir: Graph | Program, *levels: Literal["schedule"]) -> Program: ...
+    @overload
+    def run(self, ir: Unit, *levels: Literal["tile"]) -> Unit: ...
+    @overload
+    def run(self, ir: Code, *levels: Literal["target"]) -> Code: ...
+    def run(self, ir: Graph | Program | Unit | Code, *levels: str) -> Made:
         """What the passes of these levels make of a program, or of a unit of one."""
+        made: Made = ir
         for p in self.passes:
             if p.level in levels and not p.batch and self.wants(p.level):
-                ir = self._ran(p, ir)
+                made = self._ran(p, made)
                 if p.name == self.stop:
                     break
-        return ir
+        return made
 
-    def batch(self, every: list[Any], level: str) -> list[Any]:
-        """What the passes of a level that take all kernels at once make of them."""
+    def batch(self, every: list[TritonSource]) -> list[BuiltCode]:
+        """What the passes of the Target level that take all kernels at once make of them."""
+        made: Made | list[TritonSource] = every
         for p in self.passes:
-            if p.level == level and p.batch:
-                every = self._ran(p, every)
-        return every
+            if p.level == TARGET and p.batch:
+                made = self._ran(p, made)
+        return cast("list[BuiltCode]", made)
 
-    def _ran(self, p: Pass, ir: Any) -> Any:
+    def _ran(self, p: Pass, ir: Made | list[TritonSource]) -> Made:
         begin = time.perf_counter()
         if isinstance(ir, Graph) and ir.schedules:
             self.context = replace(self.context, schedules=ir.schedules)
         with During(p.name):
-            made = p.run(ir, *(getattr(self.context, n) for n in p.given))
+            made: Made = p.run(ir, *(getattr(self.context, n) for n in p.given))
             if isinstance(made, Graph):  # passes make graphs of nodes
                 made = with_schedules(made, self.context.schedules)
             seconds = time.perf_counter() - begin
@@ -94,17 +113,19 @@ class Driver:
 
     # The record
 
-    def _write(self, p: Pass, made: Any, seconds: float) -> None:
+    def _write(self, p: Pass, made: Made, seconds: float) -> None:
         step = self._steps.get((p.level, p.name))
         if step is None:
-            result = Kernels() if isinstance(made, Unit | Code) else made
+            kernels: Kernels[Kernel | str] = Kernels()
+            result = kernels if isinstance(made, Unit | Code) else made
             step = self._steps[p.level, p.name] = PassResult(p.name, 0.0, result, p.level)
             self.record.append(step)
         step.seconds += seconds
-        if isinstance(made, Unit):
-            step.result.update(made.kernels())
-        elif isinstance(made, Code):
-            step.result[made.name] = made.text
+        if isinstance(step.result, Kernels):
+            if isinstance(made, Unit):
+                step.result.update(made.kernels())
+            elif isinstance(made, Code):
+                step.result[made.name] = made.text
 
     def same(self, name: str, known: str) -> None:
         """Record that a kernel is one which was lowered already."""
@@ -114,7 +135,7 @@ class Driver:
 
     # Verification
 
-    def verify(self, made: Any) -> None:
+    def verify(self, made: Made) -> None:
         """Raise VerifyError when IR breaks an invariant of its level."""
         if self._sound.get(id(made)) is made:
             return
@@ -131,13 +152,13 @@ class Driver:
             self._verify_program(made)
         self._sound[id(made)] = made
 
-    def _verify_program(self, p: Any) -> None:
+    def _verify_program(self, p: Program) -> None:
         """Verify Schedule IR, unless its steps are those of the program that was verified last."""
         last, self._program = self._program, p
-        alike = type(last) is type(p) and last.buffers.keys() == p.buffers.keys()
-        if alike and len(last.steps) == len(p.steps):
-            if all(a is b for a, b in zip(last.steps, p.steps, strict=True)):
-                return
+        if last is not None and type(last) is type(p) and last.buffers.keys() == p.buffers.keys():
+            if len(last.steps) == len(p.steps):
+                if all(a is b for a, b in zip(last.steps, p.steps, strict=True)):
+                    return
         self._guards = p.guards
         own = getattr(p, "verify", None)  # of a program of a target's own
         if own is None:
@@ -145,7 +166,7 @@ class Driver:
         else:
             own(self.context.sizes)
 
-    def _verify_kernel(self, k: Any, written: bool) -> None:
+    def _verify_kernel(self, k: Kernel, written: bool) -> None:
         if self._sound.get(id(k)) is k:
             return
         _verify_tile(k)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from tessera.core.kernels import Kernels
 from tessera.core.observe import Observed
 from tessera.core.source import warn_caller
 from tessera.ir.graph.interp import KernelOf, SlotPlan, reference, specialise
 from tessera.ir.graph.ir import Array, Graph, Node
 
-if TYPE_CHECKING:  # the numpy target plans no memory
+if TYPE_CHECKING:  # the numpy target plans no memory and has no levels below Graph IR
+    from tessera.ir.schedule.ir import Program
     from tessera.ir.schedule.memory import MemoryPlan
+    from tessera.ir.tile.ir import Kernel
+    from tessera.runtime.call import CallRecord
+    from tessera.runtime.triton_builder import BuiltCode
 
 
 @dataclass
@@ -21,7 +26,7 @@ class PassResult:
 
     name: str
     seconds: float
-    result: Any
+    result: Graph | Program | Kernels[Kernel | str] | list[BuiltCode]
     level: str = "graph"
 
     @property
@@ -30,10 +35,29 @@ class PassResult:
         assert isinstance(self.result, Graph), f"{self.name} is a pass of the {self.level} level"
         return self.result
 
+    @property
+    def text(self) -> str:
+        """The text of the IR after the pass."""
+        assert not isinstance(self.result, list), f"{self.name}: what is built is no text"
+        return self.result.text
 
-def last_of(record: Sequence[PassResult], level: str, otherwise: Any = None) -> Any:
-    """What the last pass of a level made."""
-    return next((s.result for s in reversed(record) if s.level == level), otherwise)
+
+@overload
+def last_of(record: Sequence[PassResult], level: Literal["graph"]) -> Graph: ...
+@overload
+def last_of(record: Sequence[PassResult], level: Literal["schedule"]) -> Program: ...
+@overload
+def last_of(record: Sequence[PassResult], level: Literal["tile"]) -> Kernels[Kernel]: ...
+@overload
+def last_of(record: Sequence[PassResult], level: Literal["target"]) -> Kernels[str]: ...
+def last_of(record: Sequence[PassResult], level: str) -> object:
+    """What the last pass of a level made; a program without kernels has none at the levels of those."""
+    made = (s.result for s in reversed(record) if s.level == level)
+    found = next((x for x in made if not isinstance(x, list)), None)
+    if found is None:
+        assert level in ("tile", "target"), f"the record has no pass of the {level} level"
+        return Kernels()
+    return found
 
 
 def tell_unused(g: Graph, plan: MemoryPlan, donated: Mapping[int, str]) -> None:
@@ -104,7 +128,10 @@ class Executable:
         """The nodes that run by their references, outside machine code."""
         return self.graph.nodes
 
-    def shortcut(self, inputs: Sequence[Array], expected: Any, out: Any) -> Any:
+    def shortcut(
+        self, inputs: Sequence[Array], expected: tuple[tuple[object, ...], int, tuple[str, ...]],
+        out: object,
+    ) -> CallRecord | None:  # fmt: skip
         """How a short run of machine code is called without Python; None: this is none."""
         return None
 

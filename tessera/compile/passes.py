@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # the numpy target prints nothing
+    from tessera.ir.target.triton.emit_source import Texts
     from tessera.ir.target.triton.triton_source import Device
+    from tessera.runtime.code import ModuleBuilder
 
-GRAPH, SCHEDULE, TILE, TARGET = LEVELS = ("graph", "schedule", "tile", "target")
+GRAPH: Final = "graph"
+SCHEDULE: Final = "schedule"
+TILE: Final = "tile"
+TARGET: Final = "target"
+LEVELS = (GRAPH, SCHEDULE, TILE, TARGET)
 
 
 @dataclass(frozen=True)
@@ -23,9 +29,9 @@ class Context:
     buckets: bool = False  # whether kernels of a GPU are to serve several sizes
     roles: bool = False  # whether groups of threads of the GPU may have roles
     device: Device | None = None  # what Triton builds for
-    texts: Any = None  # what was printed already
+    texts: Texts | None = None  # what was printed already
     schedules: tuple[tuple[str, str], ...] = ()  # the user's, by the names of kernels
-    loading: Any = None  # where machine code is built
+    loading: ModuleBuilder | None = None  # where machine code is built
 
 
 @dataclass(frozen=True)

@@ -543,18 +543,19 @@ def substitute(x: Size, env: Mapping[str, Size]) -> Size:
     """x with the symbols of env replaced."""
     if isinstance(x, int) or env.keys().isdisjoint(_symbols(x)):
         return x
-    total: Size = 0
+    total: dict[Monomial, int] = {}  # what the terms become, put in order once
     for m, c in x.terms:
-        term: Size = c
+        term: Size = 1
         for a, p in m:
             if isinstance(a, Symbol):
                 value: Size = env[a.name] if a.name in env else symbol(a.name)
             else:
                 value = call(a.function, substitute(a.left, env), substitute(a.right, env))
             for _ in range(p):
-                term = term * value
-        total = total + term
-    return total
+                term = value if term == 1 else term * value
+        for n, d in _terms(term):
+            total[n] = total.get(n, 0) + c * d
+    return _make(total)
 
 
 def call(function: str, a: Size, b: Size) -> Size:

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from tessera.core.blame import blames_arguments
 from tessera.core.call_guard import SETTINGS
 from tessera.core.errors import FlagError
+from tessera.core.open_blocks import OpenBlocks
 
 
 def _default_cache() -> Path:
@@ -153,14 +153,34 @@ def _environment() -> Flags:
     return _defaults
 
 
+# What each open block changes: some flags, the number of threads, or all settings.
+_Change = Mapping[str, Any] | int | _Settings
+_BLOCKS: OpenBlocks[_Change] = OpenBlocks("tessera blocks")
+
+
+def _settle() -> None:
+    """Put in force what the open blocks say together."""
+    made: _Settings | None = None
+    for change in _BLOCKS:
+        before = made or _Settings(_environment())
+        if isinstance(change, _Settings):
+            made = change
+        elif isinstance(change, int):
+            made = before._replace(threads=change)
+        else:
+            made = before._replace(flags=replace(before.flags, **change))
+    SETTINGS.set(made if made is None else _MADE.setdefault(made, made))
+
+
 @contextmanager
-def _setting(settings: _Settings) -> Iterator[None]:
-    before = SETTINGS.get()
-    SETTINGS.set(_MADE.setdefault(settings, settings))
+def _setting(change: _Change) -> Iterator[None]:
+    block = _BLOCKS.open(change)
+    _settle()
     try:
         yield
     finally:
-        SETTINGS.set(before)
+        _BLOCKS.close(block)
+        _settle()
 
 
 @contextmanager
@@ -173,14 +193,15 @@ def override(**changes: Any) -> Iterator[Flags]:
         if changes.get(name, choices[0]) not in choices:
             raise FlagError(f"{name} is {changes[name]!r}, expected one of {', '.join(choices)}")
     mesh_device(changes.get("mesh_device", ""), "mesh_device")
-    changed = replace(flags(), **changes)
-    with _setting(_Settings(changed, _stated())):
+    with _setting(changes):
         yield flags()
 
 
-def with_threads(n: int) -> AbstractContextManager[None]:
+@contextmanager
+def with_threads(n: int) -> Iterator[None]:
     """Ask for n threads while the block runs, for this thread or task alone."""
-    return _setting(_Settings(flags(), n))
+    with _setting(n):
+        yield
 
 
 def carried(f: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -201,7 +222,7 @@ def numerics(mode: str) -> AbstractContextManager[Flags]:
     return override(numerics=mode)
 
 
-_BLOCK: ContextVar[object | None] = ContextVar("block", default=None)  # of ts.checked()
+_CHECKED: OpenBlocks[object | None] = OpenBlocks("tessera checked")  # blocks of ts.checked()
 
 
 @blames_arguments
@@ -210,14 +231,14 @@ def checked(on: bool = True) -> Iterator[Flags]:
     """Raise on every bad index, label, bound or number while the block or function runs, also in compiled
     code.
     """
-    token = _BLOCK.set(object() if on else None)
+    block = _CHECKED.open(object() if on else None)
     try:
         with override(checked=bool(on)) as found:
             yield found
     finally:
-        _BLOCK.reset(token)
+        _CHECKED.close(block)
 
 
 def checked_block() -> object | None:
     """What stands for the block of ts.checked() that code runs in."""
-    return _BLOCK.get()
+    return _CHECKED.innermost()

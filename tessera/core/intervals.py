@@ -7,8 +7,9 @@ is in 0..7 for any i.  The ends are sizes without axes, or None where no bound i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
-from tessera.core.dims import Atom, Size, Symbol, bounds, larger, smaller, symbol
+from tessera.core.dims import Atom, Dim, Size, Symbol, bounds, larger, smaller, symbol, symbols
 
 Interval = tuple[Size | None, Size | None]
 
@@ -17,6 +18,13 @@ def extremes(x: Size, sizes: Mapping[str, Size]) -> Interval:
     """Bounds of x over its axes."""
     if isinstance(x, int):
         return x, x
+    return _extremes(x, tuple([(n, sizes[n]) for n in symbols(x) if n in sizes]))
+
+
+@lru_cache(maxsize=1 << 14)
+def _extremes(x: Dim, known: tuple[tuple[str, Size], ...]) -> Interval:
+    """Kernels ask the same of many loops."""
+    sizes = dict(known)
     low: Size | None = 0
     high: Size | None = 0
     for monomial, factor in x.terms:

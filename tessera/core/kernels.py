@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any
+from typing import Generic, TypeVar
 
 _NAMED = re.compile(r"^(?://|;|#) kernel (.*)\n", re.MULTILINE)
 _COMMENTS = (('"', "//"), ("@triton", "#"), ("import", "#"), ("from", "#"))
 
 
-class Kernels(dict[str, Any]):
-    """The kernels of a program; prints as their text one after the other, each under its name."""
+K = TypeVar("K")
+
+
+class Kernels(dict[str, K], Generic[K]):
+    """The kernels of a program; prints as their text one after the other, each under its name.
+
+    K is what a kernel is at the level: Tile IR, or the text that is printed of it.
+    """
 
     @property
     def text(self) -> str:

@@ -1,6 +1,10 @@
 """Pytrees: nested tuples, lists, dicts, dataclasses and registered classes with leaves inside.
 
 Dataclasses and attrs classes of users are nodes; Tessera's own are nodes when `node` says so.
+
+The leaves of a dict stand in the order of its sorted keys, so that {a, b} and {b, a} are one structure and
+their leaves go together.  The structure remembers the order in which the keys were written, and gives it
+back: a function that is traced on a dict meets the order that it would meet without the trace.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any, NamedTuple
 from tessera.core.blame import blames_arguments, demand_function
 from tessera.core.errors import TreeError
 from tessera.core.modules import answer
+from tessera.core.statics import static_key
 
 Flatten = Callable[[Any], tuple[Sequence[Any], Any]]
 Unflatten = Callable[[Any, Sequence[Any]], Any]
@@ -72,15 +77,49 @@ def _named(keys: Sequence[Any], inner: Sequence[str]) -> list[str]:
 LEAF = Structure(None)
 
 
-def _sorted_keys(d: dict[Any, Any]) -> tuple[Any, ...]:
+class _Keys(tuple[Any, ...]):
+    """The sorted keys of a dict that has them in another order, which equality and hash pass by."""
+
+    order: tuple[Any, ...]
+
+
+def _keys_of(d: dict[Any, Any]) -> tuple[Any, ...]:
+    given = tuple(d)
+    keys = _sorted(given)
+    if keys == given:
+        return given
+    made = _Keys(keys)
+    made.order = given
+    return made
+
+
+def _sorted(keys: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
-        return tuple(sorted(d))
+        return tuple(sorted(keys))
     except TypeError:
-        return tuple(d)
+        pass
+    try:  # keys of several classes, such as 1 and "a"
+        return tuple(sorted(keys, key=lambda k: (type(k).__qualname__, k)))
+    except TypeError:
+        return keys  # without an order of their own: dicts in other orders are other structures
+
+
+def _in_order(keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The keys of a dict as they were written."""
+    return keys.order if type(keys) is _Keys else keys
+
+
+def _pairs(keys: tuple[Any, ...], xs: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    """The items of a dict as they were written, from the values in the order of sorted keys."""
+    pairs = zip(keys, xs, strict=True)
+    if type(keys) is not _Keys:
+        return pairs
+    found = dict(pairs)
+    return [(k, found[k]) for k in keys.order]
 
 
 def _flatten_dict(d: dict[Any, Any]) -> tuple[Sequence[Any], Any]:
-    keys = _sorted_keys(d)
+    keys = _keys_of(d)
     return [d[k] for k in keys], keys
 
 
@@ -96,15 +135,13 @@ def _flatten_partial(f: functools.partial[Any]) -> tuple[Sequence[Any], Any]:
 _KINDS: dict[type, _Kind] = {
     tuple: _Kind(lambda t: (t, None), lambda _, xs: tuple(xs)),
     list: _Kind(lambda t: (t, None), lambda _, xs: list(xs)),
-    dict: _Kind(_flatten_dict, lambda keys, xs: dict(zip(keys, xs, strict=True))),
+    dict: _Kind(_flatten_dict, lambda keys, xs: dict(_pairs(keys, xs))),
     type(None): _Kind(lambda _: ((), None), lambda _, __: None),
     OrderedDict: _Kind(  # whose order counts
         lambda d: (list(d.values()), tuple(d)),
         lambda keys, xs: OrderedDict(zip(keys, xs, strict=True)),
     ),
-    defaultdict: _Kind(
-        _flatten_default, lambda aux, xs: defaultdict(aux[0], zip(aux[1], xs, strict=True))
-    ),
+    defaultdict: _Kind(_flatten_default, lambda aux, xs: defaultdict(aux[0], _pairs(aux[1], xs))),
     functools.partial: _Kind(_flatten_partial, lambda f, xs: functools.partial(f, *xs[0], **xs[1])),
 }
 _LEAVES: set[type] = set()  # classes that are known to be none
@@ -214,12 +251,17 @@ def _too_deep() -> TreeError:
 
 def children(tree: Any) -> list[tuple[Any, Any]] | None:
     """What is right below the root of a tree, with its key, field or number; None of a leaf."""
+    found = root(tree)
+    return None if found is None else list(zip(keys(found[0]), found[1], strict=True))
+
+
+def root(tree: Any) -> tuple[Structure, Sequence[Any]] | None:
+    """The structure of the root of a tree, as if leaves were below it, and what is there; None of a leaf."""
     kind = _kind(type(tree))
     if kind is None:
         return None
     below, aux = kind.flatten(tree)
-    shape = Structure(kind.seen_as or type(tree), aux, (LEAF,) * len(below))
-    return list(zip(keys(shape), below, strict=True))
+    return Structure(kind.seen_as or type(tree), aux, (LEAF,) * len(below)), below
 
 
 def with_children(tree: Any, below: Sequence[Any]) -> Any:
@@ -274,7 +316,8 @@ def _parts(s: Structure, tree: Any, found: list[Any]) -> bool:
 def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any], room: int = DEEPEST) -> bool:
     """Append to `out` what tells the structure of a tree, with leaf(x) for each leaf.
 
-    A flat list hashes faster than a Structure.  False when leaf gave None: then give up.
+    Trees that a function can tell apart have tokens of their own: dicts in other orders, static fields
+    that are 1 and 1.0.  A flat list hashes faster than a Structure.  False when leaf gave None: then give up.
     """
     kind = _kind(type(tree))
     if kind is None:
@@ -284,7 +327,7 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any], room: int = DE
     if not room:
         raise _too_deep()
     children, aux = kind.flatten(tree)
-    out += (type(tree), aux, len(children))
+    out += (type(tree), _told(aux), len(children))
     whole = True
     for c in children:
         if type(c) in _LEAVES:  # most are, of models with hundreds of tensors
@@ -294,6 +337,39 @@ def tokens(tree: Any, leaf: Callable[[Any], Any], out: list[Any], room: int = DE
         else:
             whole = tokens(c, leaf, out, room - 1) and whole
     return whole
+
+
+def token(s: Structure) -> tuple[Any, ...]:
+    """What tells a structure from others, those that are equal but that a function can tell apart too."""
+    return s.kind, _told(s.aux), tuple([token(c) for c in s.children])
+
+
+_STR = {str}
+
+
+def _told(aux: Any) -> Any:
+    """A key for what a node has beside its children."""
+    if aux is None:
+        return None
+    if type(aux) is _Keys:
+        return _Keys, _told(aux.order)
+    if type(aux) is not tuple:
+        return static_key(aux)
+    if {type(x) for x in aux} <= _STR:  # most are, and text equals text alone
+        return aux
+    return tuple, tuple([_told(x) for x in aux])
+
+
+def in_order_of(s: Structure, tree: Any) -> Any:
+    """A tree with this structure but for the order of keys in its dicts, in that order."""
+    return _unflatten(s, iter(flatten(tree)[0]))
+
+
+def written_keys(s: Structure) -> list[Any]:
+    """What `keys` gives, those of a dict in the order in which they were written."""
+    if s.kind in (dict, defaultdict):
+        return list(_in_order(s.aux if s.kind is dict else s.aux[1]))
+    return keys(s)
 
 
 def leaves(tree: Any) -> list[Any]:

@@ -54,6 +54,11 @@ def _stacked(samples: list[Any]) -> Any:
     """Samples of one structure as one tree of arrays."""
     flat = [tree.flatten(s) for s in samples]
     structure = flat[0][1]
+    for other in (s for _, s in flat if s != structure):
+        raise OperandError(
+            f"Loader: samples of one batch have the structures {structure} and {other}; make them alike, or "
+            "give collate="
+        )
     columns = zip(*(leaves for leaves, _ in flat), strict=True)
     made = []
     for column in columns:

@@ -151,7 +151,11 @@ def _identifier(name: str) -> str:
 
 
 def _node(s: tree.Structure) -> Node:
-    """The structure of a result: 0 is a tensor; classes become dicts of their fields."""
+    """The structure of a result: 0 is a tensor; classes become dicts of their fields.
+
+    The items of a dict stand in the order of the tensors; "order" has its keys as they were written, where
+    that is another order.
+    """
     if s.kind is None:
         return 0
     if s.kind is type(None):
@@ -159,7 +163,9 @@ def _node(s: tree.Structure) -> Node:
     inner = [_node(c) for c in s.children]
     if s.kind in (list, tuple):
         return {s.kind.__name__: inner}
-    return {"dict": [[str(k), n] for k, n in zip(tree.keys(s), inner, strict=True)]}
+    keys, written = tree.keys(s), tree.written_keys(s)
+    node = {"dict": [[str(k), n] for k, n in zip(keys, inner, strict=True)]}
+    return node if keys == written else {**node, "order": [str(k) for k in written]}
 
 
 def rebuilt(node: Node, take: Callable[[], Any]) -> Any:
@@ -169,7 +175,8 @@ def rebuilt(node: Node, take: Callable[[], Any]) -> Any:
     if not isinstance(node, dict):
         return take()
     if "dict" in node:
-        return {k: rebuilt(n, take) for k, n in node["dict"]}
+        found = {k: rebuilt(n, take) for k, n in node["dict"]}
+        return {k: found[k] for k in node.get("order", found)}
     word, inner = next(iter(node.items()))
     made = [rebuilt(n, take) for n in inner]
     return tuple(made) if word == "tuple" else made

@@ -79,6 +79,11 @@ def _leaves(node: Any) -> int:
         return 0
     if node == 0:
         return 1
+    if node.keys() == {"dict", "order"}:
+        keys = [k for k, _ in node["dict"]]
+        if len(set(keys)) < len(keys) or sorted(keys) != sorted(node["order"]):
+            _fail(node["order"])
+        node = {"dict": node["dict"]}
     ((word, inner),) = node.items()
     if word == "dict":
         return sum(_leaves(n) for k, n in inner if isinstance(k, str) or _fail(k))

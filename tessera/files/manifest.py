@@ -4,7 +4,7 @@ None, True, 3, 0.5, "text"                       leaves as they are
 {"tensor": name}                                 a tensor of the file
 {"number": "nan"}  {"dtype": text}               what JSON has no word for
 {"list": [...]}  {"tuple": [...]}                sequences
-{"dict": [[key, node], ...]}                     dicts, whose keys are leaves
+{"dict": [[key, node], ...]}                     dicts as they were written, whose keys are leaves
 {"class": name, "fields": [[field, node], ...]}  dataclasses, named tuples and other nodes
 """
 
@@ -61,7 +61,8 @@ class TreeWriter:
         if s.kind in (list, tuple):
             return {s.kind.__name__: made}
         if tree.is_mapping(s):
-            return {"dict": [[_key(k, path), n] for k, n in zip(steps, made, strict=True)]}
+            found = dict(zip(steps, made, strict=True))
+            return {"dict": [[_key(k, path), found[k]] for k in tree.written_keys(s)]}
         name = f"{s.kind.__module__}.{s.kind.__qualname__}"
         return {"class": name, "fields": [[k, n] for k, n in zip(steps, made, strict=True)]}
 

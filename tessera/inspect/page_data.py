@@ -17,7 +17,6 @@ from tessera.compile.cpu.build import identity, sizes_of
 from tessera.compile.executable import PassResult as PassRecord
 from tessera.compile.executable import last_of
 from tessera.compile.passes import GRAPH, TARGET, TILE
-from tessera.core.kernels import Kernels
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 from tessera.inspect.page_groups import groupings
@@ -127,7 +126,7 @@ class Collector:
             for s in record
             if s.level != GRAPH
         ]
-        self.tiles, self.codes = (last_of(record, x, Kernels()) for x in (TILE, TARGET))
+        self.tiles, self.codes = last_of(record, TILE), last_of(record, TARGET)
         self._prepared: dict[int, TileKernel] = {}  # of kernels that the user wrote
         self.texts: dict[str, Any] = {}  # what the page reads when it is looked at
         self.program = program

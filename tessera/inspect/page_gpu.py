@@ -26,7 +26,7 @@ from tessera.inspect.page_text import tile_lines
 from tessera.inspect.profile_facts import attention_work
 from tessera.inspect.work import work_of
 from tessera.ir.graph.ir import Array, Graph, Value, concrete
-from tessera.ir.schedule.ir import HostCall
+from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.schedule.memory import StepAccess
 from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.ir.target.triton.writer import plain_name
@@ -111,6 +111,7 @@ class GpuCollector(Collector):
         self.made = demanded(Task(traced, target[0], flags().numerics), made)
         record = self.made.driver.record
         at = next(s.result for s in record if s.name == SPECIALIZE)
+        assert isinstance(at, Program), at
         super().__init__(record, at)
         self._steps = {id(s): i for i, s in enumerate(self.made.lowered.p.steps)}
 

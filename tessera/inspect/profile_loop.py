@@ -260,5 +260,6 @@ def watched(loop: NativeLoop) -> WatchedLoop | None:
         return None
     if loop.watched is None:
         loop.watched = WatchedLoop(loop, known)
-    made: WatchedLoop = loop.watched
+    made = loop.watched
+    assert isinstance(made, WatchedLoop)
     return made

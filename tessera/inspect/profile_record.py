@@ -93,8 +93,8 @@ class Recorder:
         """What runs a program while it is watched; it is made ready at its first call."""
 
         def run(xs: Sequence[Array]) -> list[Array]:
-            made: WatchedProgram | None = p.watched
-            if made is None:
+            made = p.watched
+            if not isinstance(made, WatchedProgram):
                 begin = _now()
                 made = p.watched = WatchedProgram(p)
                 self._note("profiler", f"watch {p.name}", begin, _now())

@@ -15,8 +15,9 @@ from tessera.ir.schedule import text as schedule
 from tessera.ir.tile import text as tile
 from tessera.ir.tile.ir import Kernel
 
-Program = Graph | schedule_ir.Program | Kernel | Kernels
-LEVELS: dict[str, Callable[[Reader, Operation], Graph | schedule_ir.Program | Kernel]] = {
+Level = Graph | schedule_ir.Program | Kernel  # a program at the level that its text states
+Program = Level | Kernels[Level | str]
+LEVELS: dict[str, Callable[[Reader, Operation], Level]] = {
     graph.LEVEL: graph.graph_of,
     schedule.LEVEL: schedule.program_of,
     tile.LEVEL: tile.kernel_of,
@@ -36,13 +37,13 @@ def parse(text: str) -> Program:
     return Kernels({name: _kernel(text, part) for name, part in found.items()})
 
 
-def _kernel(text: str, part: str) -> Graph | schedule_ir.Program | Kernel | str:
+def _kernel(text: str, part: str) -> Level | str:
     if not part.lstrip().startswith('"'):
         return part
     return _module("\n" * line_of(text, part) + part)
 
 
-def _module(text: str) -> Graph | schedule_ir.Program | Kernel:
+def _module(text: str) -> Level:
     try:
         reader, op = parse_module(text)
     except RecursionError:

@@ -56,7 +56,7 @@ class Call:
         if len(inputs) < len(rest):
             self._check_constants(name)
         chosen = tuple((n, static_key(v)) for n, v in static.items())
-        self.key = (self.names, self.structure, rest, chosen)
+        self.key = (self.names, tree.token(self.structure), rest, chosen)
 
     @property
     def types(self) -> tuple[TensorType, ...]:

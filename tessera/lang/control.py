@@ -14,7 +14,7 @@ from tessera.lang import op
 from tessera.lang.shapes import results_of
 from tessera.lang.vmap import vmap
 from tessera.ops.control import agreeing, cond, scan
-from tessera.ops.define import ArrayLike, as_value
+from tessera.ops.define import ArrayLike, as_value, kept_value
 
 Tree = Any  # nested tuples, lists, dicts of tensors
 
@@ -86,7 +86,7 @@ def associative_scan(
     """
     demand_function("associative_scan", fn)
     leaves, structure = tree.flatten(elems)
-    values = [as_value(x, "associative_scan") for x in leaves]
+    values = [kept_value(x, "associative_scan") for x in leaves]
     if not values:
         raise OperandError("associative_scan: elems has no tensors")
     n = _static("associative_scan", "elems", tree.unflatten(structure, values), axis)

@@ -17,7 +17,7 @@ from tessera.lang.trace import Traced, is_tensor, trace
 from tessera.lang.transforms import guarded
 from tessera.ops.control import agree
 from tessera.ops.custom import Cotangents, ForwardRule, ReverseRule, Rule, Values, custom
-from tessera.ops.define import as_value
+from tessera.ops.define import as_value, kept_value
 
 Function = Callable[..., Any]
 
@@ -107,7 +107,7 @@ def _checked(
     leaves, s = tree.flatten(got)
     if s != structure:
         raise TreeError(f"{what} is {s}, expected {structure}")
-    values = [as_value(x) for x in leaves]
+    values = [kept_value(x) for x in leaves]
     for i, (v, t) in enumerate(zip(values, types, strict=True)):
         if not agree(t, v.type):
             kind = DTypeError if v.dtype is not t.dtype else ShapeError

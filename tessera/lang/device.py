@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ContextDecorator
-from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from tessera.core.device import CPU, GPUS, Device
 from tessera.core.dtype import as_dtype
 from tessera.core.errors import DeviceError, DTypeError, OperandError
 from tessera.core.flags import flags
+from tessera.core.open_blocks import OpenBlocks
 from tessera.runtime.cuda import driver
 
 
@@ -30,9 +30,9 @@ class Preferred:
 gpu = Preferred(*GPUS)
 
 
-_DEVICE: ContextVar[Device] = ContextVar("tessera device", default=CPU)
-# The devices to return to, of the blocks that are open in this thread or task.
-_OUTER: ContextVar[tuple[Device, ...]] = ContextVar("tessera outer devices", default=())
+_DEVICES: OpenBlocks[tuple[object, Device]] = OpenBlocks(
+    "tessera devices"
+)  # who opened it, and where
 
 
 @blames_arguments
@@ -107,7 +107,8 @@ def _first_of(wish: Preferred) -> Device:
 
 def current_device() -> Device:
     """Where new tensors go."""
-    return _DEVICE.get()
+    found = _DEVICES.innermost()
+    return CPU if found is None else found[1]
 
 
 @constructor_blames_arguments
@@ -119,14 +120,11 @@ class device(ContextDecorator):  # noqa: N801
 
     def __enter__(self) -> Device:
         found = as_device(self.wanted)
-        _OUTER.set((*_OUTER.get(), _DEVICE.get()))
-        _DEVICE.set(found)
+        _DEVICES.open((self, found))
         return found
 
     def __exit__(self, *error: object) -> None:
-        *outer, before = _OUTER.get()
-        _OUTER.set(tuple(outer))
-        _DEVICE.set(before)
+        _DEVICES.close_last(lambda block: block[0] is self)
 
     def __repr__(self) -> str:
         return f"device({'gpu' if self.wanted is gpu else self.wanted})"

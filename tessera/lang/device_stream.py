@@ -59,7 +59,6 @@ class DeviceStream(Stream):
         self._gpu = gpu(self.device.index, self.device.kind)
         self._stream = runtime.DriverStream(self._gpu, priority=priority)
         self._staging = Staging(self._gpu)
-        self._outer = []
         self._ran: set[int] = set()  # programs that have run here
 
     def record(self, event: Event | None = None) -> Event:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # loaded by the first function that is compiled for the machi
     from tessera.compile.cpu.executable import MachineExecutable
     from tessera.ir.schedule.ir import Program
     from tessera.ir.schedule.memory import MemoryPlan
+    from tessera.ir.tile.ir import Kernel
 
 
 # Loaded when the nests of a program are first saved.
@@ -70,18 +71,18 @@ class Lowered:
         return self._machine("schedule").schedule
 
     @property
-    def tile(self) -> Kernels:
+    def tile(self) -> Kernels[Kernel]:
         """Tile IR of each kernel, by name."""
         return self._machine("tile").tiles_at(self._shapes)
 
     @property
-    def every_tile(self) -> list[tuple[str, Any]]:
+    def every_tile(self) -> list[tuple[str, Kernel]]:
         """Tile IR of each kernel with its name, those in the bodies of loops and branches too."""
         machine = self._machine("tile")
         return getattr(machine, "every_tile", None) or list(machine.tiles_at(self._shapes).items())
 
     @property
-    def target(self) -> Kernels:
+    def target(self) -> Kernels[str]:
         """LLVM IR of each kernel, or its Triton source on a GPU, by name."""
         return self._machine("target").target_at(self._shapes)
 

@@ -110,6 +110,15 @@ def ufunc(f: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) 
     """A universal function of NumPy on tensors: the op of that name, or NumPy's own on the data."""
     name = f.__name__
     found = OPS.get().get(NAMES.get(name, name))
+    if method == "at" and isinstance(
+        inputs[0], Value
+    ):  # NumPy writes to arrays that it may not write to
+        raise located(
+            OperandError(
+                f"numpy.{name}.at: a tensor does not change; write x = x.at[i].add(v), or another method of "
+                "x.at[i], or take an array: x.numpy().copy()"
+            )
+        )
     if method == "__call__" and found is not None and not kwargs:
         prepared = _OPERANDS.get(name)
         return found(*inputs) if prepared is None else found(*map(prepared, inputs))

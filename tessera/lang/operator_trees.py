@@ -16,7 +16,7 @@ from tessera.core import tree
 from tessera.core.errors import OperandError
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Value
-from tessera.ops.define import as_value
+from tessera.ops.define import kept_value
 
 Function = Callable[[Any], Any]
 
@@ -113,7 +113,7 @@ def _tangent(s: tree.Structure, leaves: Sequence[Value], tangents: Sequence[Valu
 def _own(s: tree.Structure, x: Any) -> list[Value] | None:
     """Tangents or cotangents of a tensor, or of the tensors of a decomposition; None for an operator."""
     if s.kind is None:
-        return [as_value(x)]
+        return [kept_value(x)]
     if s.kind is Operator:
         return None
     if not isinstance(x, SpectralOperator) or len(tree.leaves(x)) < s.count:
@@ -122,7 +122,7 @@ def _own(s: tree.Structure, x: Any) -> list[Value] | None:
             f"jvp, vjp and linearize: got {shown} beside a SpectralOperator, expected one that holds those "
             "of U, S and V"
         )
-    return [as_value(v) for v in tree.leaves(x)[: s.count]]
+    return [kept_value(v) for v in tree.leaves(x)[: s.count]]
 
 
 def _type(s: tree.Structure, leaves: Sequence[Value]) -> TensorType:

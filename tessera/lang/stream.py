@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -24,6 +23,7 @@ from tessera.core.deferred import Deferred
 from tessera.core.device import CPU, Device
 from tessera.core.errors import OperandError, located
 from tessera.core.flags import carried
+from tessera.core.open_blocks import OpenBlocks
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Array, Value, data_of
 from tessera.lang.device import as_device
@@ -94,19 +94,17 @@ class Stream:
                 )
             )
         self._thread = ThreadPoolExecutor(1, "stream")
-        self._outer: list[Stream | None] = []
         self._calls: list[Future[Any]] = []  # those whose failure nobody has seen
 
     def __enter__(self) -> Stream:
         """Jitted functions that are called in the block run on this stream."""
-        self._outer.append(_CURRENT.get())
-        _CURRENT.set(self)
+        _OPEN.open(self)
         call_guard.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
         call_guard.end()
-        _CURRENT.set(self._outer.pop())
+        _OPEN.close_last(lambda stream: stream is self)
 
     def record(self, event: Event | None = None) -> Event:
         """An event after all that this stream was told so far."""
@@ -148,12 +146,12 @@ class Stream:
 
 
 _OF_DEVICE = Deferred("tessera.lang.device_stream:DeviceStream")
-_CURRENT: ContextVar[Stream | None] = ContextVar("tessera stream", default=None)
+_OPEN: OpenBlocks[Stream] = OpenBlocks("tessera streams")
 
 
 def current_stream() -> Stream | None:
     """The stream that jitted functions run on here."""
-    return _CURRENT.get()
+    return _OPEN.innermost()
 
 
 class Pending(Tensor):

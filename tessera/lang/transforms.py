@@ -27,7 +27,7 @@ from tessera.ir.graph.ir import Builder, Graph, Value, building, current_builder
 from tessera.lang.linear_map import LinearMap, TreeSpace
 from tessera.lang.operator_trees import Outline
 from tessera.lang.trace import Traced, trace
-from tessera.ops.define import as_value, full_of
+from tessera.ops.define import as_value, full_of, kept_value
 from tessera.ops.local import has_views
 from tessera.transform.differentiate import (
     Linearized,
@@ -63,7 +63,7 @@ def guarded(f: Callable[P, R]) -> Callable[P, R]:
 
 
 def _values(leaves: Sequence[Any]) -> list[Value]:
-    return [as_value(x) for x in leaves]
+    return [kept_value(x) for x in leaves]
 
 
 def _trace(
@@ -382,7 +382,7 @@ def check_argnums(f: Any, numbers: Sequence[int], args: tuple[Any, ...]) -> None
 
 def _check_differentiable(chosen: tuple[Any, ...], numbers: Sequence[int]) -> None:
     for i, x in zip(numbers, chosen, strict=True):
-        for leaf in _values(tree.leaves(x)):
+        for leaf in map(as_value, tree.leaves(x)):
             if leaf.dtype.kind not in "fc":
                 raise DTypeError(
                     f"grad: argument {i} holds {leaf.type}; only floating-point tensors have "

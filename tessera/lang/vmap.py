@@ -16,7 +16,7 @@ from tessera.lang.trace import is_tensor, trace
 from tessera.lang.transforms import guarded
 from tessera.ops.batching import adding, in_front
 from tessera.ops.collective import naming
-from tessera.ops.define import as_value
+from tessera.ops.define import kept_value
 from tessera.ops.shape import moveaxis
 from tessera.transform.batch import batch_graph
 
@@ -77,11 +77,12 @@ def _spread(what: str, prefix: Axes, whole: Any) -> list[int | None]:
 def _axes(what: str, prefix: Axes, s: tree.Structure) -> list[int | None]:
     if _is_axis(prefix):
         return [prefix] * s.count
-    children, mine = _children(prefix)
-    if s.kind is None or mine is None or mine[0] is not s.kind or mine[1] != s.aux:
+    found = tree.root(prefix)
+    if s.kind is None or found is None or found[0].kind is not s.kind or found[0].aux != s.aux:
         raise TreeError(
             f"vmap: {what} has {prefix!r:.60} where the tree is {s}; use an axis or None"
         )
+    children = found[1]
     if len(children) != len(s.children):
         raise TreeError(
             f"vmap: {what} has {len(children)} entries {prefix!r:.60} for {len(s.children)} in {s}"
@@ -90,22 +91,12 @@ def _axes(what: str, prefix: Axes, s: tree.Structure) -> list[int | None]:
     return [a for p, c in pairs for a in _axes(what, p, c)]
 
 
-def _children(prefix: Axes) -> tuple[Sequence[Any], tuple[Any, Any] | None]:
-    """The direct children of a tree of axes, in which None is an axis, and its kind."""
-    if isinstance(prefix, dict):
-        keys = tree.structure(dict.fromkeys(prefix, 0)).aux
-        return [prefix[k] for k in keys], (dict, keys)
-    if isinstance(prefix, tuple | list):
-        return prefix, (type(prefix), None)
-    return (), None
-
-
 class _Mapped:
     """An argument's leaf with the axis along which it is mapped."""
 
     def __init__(self, name: str, x: Any, axis: int | None):
         self.name = name
-        self.value = as_value(x, "vmap") if axis is not None or is_tensor(x) else None
+        self.value = kept_value(x, "vmap") if axis is not None or is_tensor(x) else None
         self.axis = axis if self.value is None or axis is None else self._checked(self.value, axis)
 
     def _checked(self, v: Value, axis: int) -> int:

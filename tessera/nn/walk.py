@@ -93,7 +93,7 @@ def combine(first: Any, second: Any) -> Any:
     if first is None or second is None:
         return second if first is None else first
     ours, theirs = (list(_children(t)) for t in (first, second))
-    alike = type(first) is type(second) and [c[0] for c in ours] == [c[0] for c in theirs]
+    alike = type(first) is type(second) and {c[0] for c in ours} == {c[0] for c in theirs}
     if not alike or trees.children(first) is None:
         raise located(
             TreeError(
@@ -102,7 +102,8 @@ def combine(first: Any, second: Any) -> Any:
                 "expected the two results of nn.partition"
             )
         )
-    made = {k: combine(a, b) for (k, _, a), (_, _, b) in zip(ours, theirs, strict=True)}
+    other = {k: b for k, _, b in theirs}
+    made = {k: combine(a, other[k]) for k, _, a in ours}
     if isinstance(first, Module):
         return replace(first, **made)
     return _rebuilt(first, made) if made else first

@@ -341,6 +341,8 @@ def linspace(
         y = add(y, mul(cast_to(i, work), broadcast(div(sub(b, a), gaps), shape)))
     if endpoint and n != 1:
         y = where(eq(i, n - 1), broadcast(b, shape), y)
+    if endpoint and isinstance(n, Dim):  # of one number, which has no gap, there is the start alone
+        y = where(eq(i, 0), broadcast(a, shape), y)
     return cast_to(y, out)
 
 

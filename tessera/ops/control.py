@@ -29,7 +29,7 @@ from tessera.ir.graph.ir import Graph, Value, current_builder
 from tessera.ir.graph.op import Params, Types
 from tessera.ops.callbacks import ensure
 from tessera.ops.creation import iota
-from tessera.ops.define import ArrayLike, as_value, cast_to, define, public
+from tessera.ops.define import ArrayLike, as_value, cast_to, define, kept_value, public
 from tessera.ops.elementwise import add, logical_and, logical_not, lt
 from tessera.ops.indexing import index
 from tessera.ops.region import Traced, is_tensor, over_same_inputs, trace
@@ -89,7 +89,7 @@ def _leaves(op: str, what: str, x: Tree) -> tuple[list[Value], tree.Structure]:
     for leaf, path in zip(leaves, tree.structure_paths(s, what), strict=True):
         if not is_tensor(leaf):
             raise OperandError(f"{op}: {path} is {type(leaf).__name__}, expected a tensor")
-    return [as_value(v, op) for v in leaves], s
+    return [kept_value(v, op) for v in leaves], s
 
 
 def _region(
@@ -394,10 +394,12 @@ def _unrolled(
     whole = n // each * each
 
     def several(carry: Tree, x: Tree) -> tuple[Tree, Tree]:
-        parts, made = tree.leaves(x), {}
+        parts, made, entered = tree.leaves(x), {}, tree.structure(carry)
         for i in sorted(range(each), reverse=bool(reverse)):
             given = (carry, tree.unflatten(s, [p[i] for p in parts]))
             carry, made[i] = applied("scan: f", f, given, {})
+            if tree.structure(carry) == entered:  # if not, the loop around says so
+                carry = tree.in_order_of(entered, carry)
         return carry, tree.map(lambda *ys: stack(ys), *(made[i] for i in range(each)))
 
     def head(carry: Tree) -> tuple[Tree, Tree]:

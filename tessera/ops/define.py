@@ -43,7 +43,7 @@ from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
 from tessera.core.signature import broadcast_shapes
 from tessera.core.types import TensorType, check_size
-from tessera.ir.graph.ir import Value, bind, concrete, current_builder, held_array, origin
+from tessera.ir.graph.ir import Value, bind, concrete, current_builder, held_array, holding, origin
 from tessera.ir.graph.op import Op, Sample, register
 from tessera.ops.describe import described
 
@@ -272,6 +272,14 @@ def as_value(x: ArrayLike, op: str = "tensor") -> Value:
         f"{op}: cannot take {type(x).__name__} {brief(x)} as a tensor; pass a Tensor, a NumPy array "
         "or numbers"
     )
+
+
+def kept_value(x: ArrayLike, op: str = "tensor") -> Value:
+    """x as a value of its own: an array of another library may be written to later, so it is copied."""
+    v = as_value(x, op)
+    if current_builder() is not None or not _is_lent(x) or not isinstance(v.storage, np.ndarray):
+        return v
+    return holding(v.type, np.array(v.storage), v.device)
 
 
 def _representable(x: Any, op: str) -> Any:

@@ -51,7 +51,7 @@ class Direct(NamedTuple):
     """A run of kernels that makes one array: all that a program does."""
 
     shape: Sequence[int]
-    dtype: Any
+    dtype: np.dtype[Any]
     series: Series
     between: int  # bytes of the arena
     short: bool  # so short that nobody minds if it holds the lock of the interpreter
@@ -63,7 +63,7 @@ class CallRecord:
     A tensor among the arguments is expected by its type, anything else is expected to be that very object.
     """
 
-    def __init__(self, expected: Expected, out: Any, run: Direct):
+    def __init__(self, expected: Expected, out: object, run: Direct):
         self.configuration = call_guard.configuration()
         here, series = pool(), run.series
         here.prepare(series)
@@ -90,7 +90,7 @@ class CallRecord:
 class Expected(NamedTuple):
     """The arguments of a call: types for tensors, else the objects; those by keyword last."""
 
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     tensors: int
     names: tuple[str, ...]  # of keywords
 

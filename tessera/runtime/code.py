@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tessera.core.errors import CompileError
 from tessera.core.flags import carried, flags
@@ -140,6 +140,13 @@ _LOADED: dict[Key, Loaded] = {}
 def code_store() -> Store:
     """The store of machine code."""
     return Store(flags().cache_dir / "code")
+
+
+class ModuleBuilder(Protocol):
+    """Takes modules to be built, and tells by which key their code will be known."""
+
+    def add(self, source: LlvmSource) -> Key:
+        """Take a module."""
 
 
 class Loading:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tessera.core.errors import OutOfMemoryError
 from tessera.core.flags import flags
@@ -41,7 +42,7 @@ class KeptBlocks(Protocol):
     def kept(self) -> int:
         """Bytes that are kept for later."""
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """An array in a block."""
 
     def clear(self) -> None:
@@ -57,7 +58,7 @@ def use(blocks: KeptBlocks) -> None:
     _blocks = blocks
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Array:
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """An array whose elements have yet to be written; a large one begins where a line of the caches does."""
     d = np.dtype(dtype)
     size = d.itemsize
@@ -71,14 +72,14 @@ def empty(shape: tuple[int, ...], dtype: Any) -> Array:
         raise OutOfMemoryError(f"a result needs {size} bytes, which cannot be had") from None
 
 
-def _aligned(shape: tuple[int, ...], dtype: Any, size: int) -> Array:
+def _aligned(shape: tuple[int, ...], dtype: DTypeLike, size: int) -> Array:
     whole = np.empty(size + _LINE, np.uint8)
     start = -whole.ctypes.data % _LINE
     made: Array = whole[start : start + size].view(dtype).reshape(shape)
     return made
 
 
-def maker(size: int) -> Callable[[Any, Any], Array]:
+def maker(size: int) -> Callable[[tuple[Any, ...], np.dtype[Any]], Array]:
     """The function (shape, dtype) -> array that is best for arrays of so many bytes."""
     return np.empty if size < SMALL else empty
 

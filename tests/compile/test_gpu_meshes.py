@@ -148,17 +148,20 @@ with launching_gpus(devices=4) as cuda, override(mesh_device="cuda"):
 """
 
 
-def hash_of(folder: Path, count: int, strategy: str, nccl: bool = False) -> str:
+def hash_of(
+    folder: Path, count: int, strategy: str, nccl: bool = False, engine: str = "local"
+) -> str:
     path = folder / "program.py"
     path.write_text(PROGRAM.format(root=str(ROOT), nccl=nccl, strategy=strategy))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TESSERA_WATCHDOG": "60"}
-    command = [sys.executable, "-m", "tessera.cli", "run", "-n", str(count), str(path)]
+    by = ["-n", str(count), "--engine", engine]
+    command = [sys.executable, "-m", "tessera.cli", "run", *by, str(path)]
     done = subprocess.run(
         command, check=False, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     said, _, found = done.stdout.partition(" sha256 ")
-    assert said == f"{'nccl' if nccl else 'none' if count == 1 else 'local'} {count}"
+    assert said == f"{'nccl' if nccl else 'none' if count == 1 else engine} {count}"
     return found.strip()
 
 
@@ -167,6 +170,12 @@ def test_one_hash_on_any_number_of_ranks_with_gpus(tmp_path: Path, strategy: str
     alone = hash_of(tmp_path, 1, strategy)
     assert hash_of(tmp_path, 2, strategy) == alone
     assert hash_of(tmp_path, 2, strategy, nccl=True) == alone
+
+
+@pytest.mark.deep
+def test_ranks_of_mpi_that_share_a_gpu_have_the_hash_of_one(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    assert hash_of(tmp_path, 2, "data", engine="mpi") == hash_of(tmp_path, 1, "data")
 
 
 # Without a GPU

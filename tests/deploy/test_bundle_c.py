@@ -9,7 +9,9 @@ import re
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -296,18 +298,21 @@ def record(path: Path, tensors: Sequence[Any]) -> None:
             f.write(struct.pack(f"<{1 + x.ndim}q", x.ndim, *x.shape) + x.tobytes())
 
 
+_OBJECTS = tempfile.TemporaryDirectory(prefix="tessera-objects-")
+
+
+@cache
+def _runtime(front: tuple[str, ...]) -> Path:
+    """The object file of the runtime; a compiler takes 3 to 15 seconds for it."""
+    out = Path(_OBJECTS.name) / f"{_runtime.cache_info().currsize}.o"
+    subprocess.run([*front, "-c", str(SOURCE), "-o", str(out)], check=True)
+    return out
+
+
 def build(out: Path, source: str, *flags: str, compiler: str | None = COMPILER) -> Path:
-    run = [
-        str(compiler),
-        *STRICT,
-        *flags,
-        "-pthread",
-        "-I",
-        str(INCLUDE),
-        str(HERE / source),
-        str(SOURCE),
-    ]
-    subprocess.run([*run, "-o", str(out)], check=True)
+    front = (str(compiler), *STRICT, *flags, "-pthread", "-I", str(INCLUDE))
+    parts = [str(HERE / source), str(_runtime(front))]
+    subprocess.run([*front, *parts, "-o", str(out)], check=True)
     return out
 
 
@@ -400,12 +405,13 @@ def _strided(out: Path, *flags: str) -> Path:
 
 
 def test_copies_of_views_have_every_element_in_its_place(tmp_path: Path):
-    flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    flags = ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     out = _strided(tmp_path / "strided", *flags)
     done = subprocess.run([str(out), "3000", "1"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "3000 copies\n"), done.stderr
 
 
+@pytest.mark.deep
 def test_a_copy_of_more_than_four_gibibytes_is_whole(tmp_path: Path):
     out = _strided(tmp_path / "strided", "-O1")
     done = subprocess.run([str(out), "whole"], capture_output=True, text=True, check=False)
@@ -431,13 +437,13 @@ def test_lines_are_sorted_on_several_threads(tmp_path: Path):
     x = normal(90, 700)
     ts.bundle.save({"orders": (orders, x)}, tmp_path / "orders.tess")
     record(tmp_path / "orders.record", [x, *ts.tree.leaves(ts.jit(orders)(x))])
-    for threads in (1, 2, 3, 7):
+    for threads in (2, 7):
         assert "the same bits" in runs(tmp_path, "orders", program, threads)
 
 
 def test_a_loop_in_c_writes_one_row_in_its_place(tmp_path: Path):
     """A step that writes 4 bytes of 4 MB, or hands these on, copies nothing; 2,000 copies take a second."""
-    program = build(tmp_path / "run", "run.c", "-O2")
+    program = build(tmp_path / "run", "run.c", "-O1")
     x, places = ts.zeros((1 << 20,)), ts.tensor(np.arange(2000, dtype=np.int32))
 
     def written(x: Any, places: Any) -> Any:
@@ -451,7 +457,7 @@ def test_a_loop_in_c_writes_one_row_in_its_place(tmp_path: Path):
 
 
 def test_what_follows_from_weights_is_computed_once_in_c(tmp_path: Path):
-    program = build(tmp_path / "run", "run.c", "-O2")
+    program = build(tmp_path / "run", "run.c", "-O1")
 
     def f(w: Any, x: Any) -> Any:
         held = op.tanh(op.matmul(op.matmul(w, w) * 0.01, op.transpose(w, (1, 0))))

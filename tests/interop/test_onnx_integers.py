@@ -49,11 +49,17 @@ def wide(x: Any, zero: Any, axis: int) -> Any:
     return x.astype(np.int64) - (point.reshape(shape) if point.ndim else point)
 
 
+def paired(left: list[Any], right: list[Any], turn: int) -> list[tuple[Any, Any]]:
+    """Each of some zero points with one of others; five turns are all pairs."""
+    return [(p, right[(i + turn) % len(right)]) for i, p in enumerate(left)]
+
+
+@pytest.mark.parametrize("turn", range(5))
 @pytest.mark.parametrize("known", [False, True], ids=["weights given", "weights known"])
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(BYTES, BYTES)))
-def test_products_of_bytes_are_exact(left: Any, right: Any, known: bool) -> None:
+def test_products_of_bytes_are_exact(left: Any, right: Any, known: bool, turn: int) -> None:
     a, b = drawn(left, 2, 5, 70), drawn(right, 70, 19)
-    for p, q in itertools.product(zeros_of(left, 5), zeros_of(right, 19)):
+    for p, q in paired(zeros_of(left, 5), zeros_of(right, 19), turn):
         want = wide(a, p, 1) @ wide(b, q, 1)
         for product in (integers._byte_matmul, integers._float_matmul):
 
@@ -73,12 +79,13 @@ WINDOWS = [
 ]
 
 
+@pytest.mark.parametrize("turn", range(5))
 @pytest.mark.parametrize("p", WINDOWS, ids=["same", "uneven", "dilated"])
 @pytest.mark.parametrize("weights", BYTES)
-def test_convolutions_of_bytes_are_exact(weights: Any, p: dict[str, Any]) -> None:
+def test_convolutions_of_bytes_are_exact(weights: Any, p: dict[str, Any], turn: int) -> None:
     """Padding is the zero point of the image, whatever it is."""
     x, w = drawn(np.uint8, 2, 4, 9, 11), drawn(weights, 6, 4, 3, 3)
-    for x_zero, w_zero in itertools.product(zeros_of(np.uint8, 4)[:4], zeros_of(weights, 6)):
+    for x_zero, w_zero in paired(zeros_of(np.uint8, 4)[:4], zeros_of(weights, 6), turn):
         want = convolved(wide(x, x_zero, 1), wide(w, w_zero, 0), p)
         for conv in (integers._byte_conv, lambda *args: integers._float_conv(1, *args)):
 

@@ -43,8 +43,8 @@ _ANYTHING = {
 # Paths of every traced call, whose missing arguments are told by Python.
 _BARE = {"ts.tree.flatten", "ts.tree.leaves", "ts.tree.structure", "ts.tree.unflatten", "ts.tree.children",
          "ts.tree.keys", "ts.tree.node", "ts.tree.is_mapping", "ts.tree.parts", "ts.tree.see_as",
-         "ts.tree.structure_names", "ts.tree.structure_paths", "ts.tree.tokens",
-         "ts.tree.with_children"}  # fmt: skip
+         "ts.tree.structure_names", "ts.tree.structure_paths", "ts.tree.tokens", "ts.tree.token",
+         "ts.tree.root", "ts.tree.in_order_of", "ts.tree.written_keys", "ts.tree.with_children"}  # fmt: skip
 
 
 class Odd:

@@ -22,6 +22,15 @@ FUNCTIONS = (
 )  # fmt: skip
 DTYPES = (np.complex64, np.complex128)
 ULPS = 4  # of the length of a result
+# Both dtypes have the same formulas: `make test` asks each function in one of them.
+every_function = pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        pytest.param(name, dtype, marks=[pytest.mark.deep] if (i + j) % 2 else [])
+        for i, name in enumerate(FUNCTIONS)
+        for j, dtype in enumerate(DTYPES)
+    ],
+)
 
 # Where NumPy's own result is no model: its log1p loses digits beside -1 and 0, its sign divides by an
 # infinite length, its square adds before it multiplies, and expm1 multiplies by infinity.
@@ -75,8 +84,7 @@ def same(x: Any, y: Any) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_function
 def test_functions_are_near_those_of_numpy(name: str, dtype: type) -> None:
     x = scattered(dtype)
     y = np.asarray(getattr(op, name)(x))
@@ -85,8 +93,7 @@ def test_functions_are_near_those_of_numpy(name: str, dtype: type) -> None:
     assert np.all(abs(y - want) <= ULPS * eps * abs(want) + np.finfo(dtype).tiny)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_function
 def test_functions_at_the_ends_of_the_format(name: str, dtype: type) -> None:
     """The limits are those of C99, which NumPy has; signs of infinities that have no direction may differ."""
     x = ends(dtype)
@@ -107,8 +114,7 @@ def test_functions_at_the_ends_of_the_format(name: str, dtype: type) -> None:
             assert np.all(abs(a[near] - b[near]) / 64 <= eps * length[near] + tiny)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_function
 def test_zeros_keep_their_signs(name: str, dtype: type) -> None:
     if name in ("reciprocal", "log", "log2", "log10", "sign", "abs", "square"):
         pytest.skip("0 is a pole, or its result a square")
@@ -120,8 +126,7 @@ def test_zeros_keep_their_signs(name: str, dtype: type) -> None:
     np.testing.assert_allclose(y, want, atol=1e-6 if dtype is np.complex64 else 1e-14)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@every_function
 def test_eager_code_has_the_bits_of_jit(name: str, dtype: type) -> None:
     x = np.concatenate([scattered(dtype, 60), ends(dtype)])
     f = getattr(op, name)

@@ -13,6 +13,7 @@ import tessera as ts
 from tessera import op
 from tests.support.runners.tolerance import Tolerance, assert_close, assert_same_bits
 
+RUNS_ON = ("numpy", "cpu")
 INF = np.inf
 
 

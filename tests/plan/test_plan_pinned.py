@@ -180,7 +180,7 @@ def test_costs_of_products_and_collectives() -> None:
 
 
 def test_costs_of_layers_stages_and_steps() -> None:
-    pinned("plan_steps", steps())
+    pinned("plan_steps", steps(), near=1e-6)  # Python adds floats with compensation from 3.12 on
 
 
 def test_what_a_search_finds_and_says() -> None:

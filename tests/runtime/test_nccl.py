@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -24,6 +29,7 @@ from tests.support.fakes.gpu_fake import launching_gpus
 from tests.support.fakes.nccl_fake import INVALID, REMOTE, FakeNccl, ThreadRank, on_threads
 
 RUNS_ON = "numpy"
+ROOT = Path(__file__).parents[2]
 DTYPES = [
     np.dtype(d)
     for d in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
@@ -332,3 +338,93 @@ def test_the_wheel_comes_before_the_system(tmp_path: Any, monkeypatch: pytest.Mo
     monkeypatch.delitem(__import__("sys").modules, "nvidia", raising=False)
     found = [str(p.relative_to(tmp_path)) for p in nccl._in_wheels() if tmp_path in p.parents]
     assert found == ["nvidia/nccl/lib/libnccl.so.2", "nvidia/cu13/lib/libnccl.so.2"]
+
+
+# The command line
+
+FAKE = """
+import sys
+sys.path.insert(0, {root!r})
+from tessera.runtime.comm import nccl
+from tessera.runtime.cuda.driver import LOADERS
+from tests.runtime.test_nccl import Stuck
+from tests.support.fakes.cuda_fake import LazyCuda
+cuda = LazyCuda(0, devices=2)
+LOADERS["cuda"].driver = LOADERS["cuda"].started(cuda)
+nccl.library = lambda: nccl.Nccl(Stuck(cuda, "stream"))
+"""
+WAITS = """
+import time
+import numpy as np
+from tessera.core.ranks import engine
+from tessera.runtime.cuda.device import gpu
+from tessera.runtime.cuda.memory import empty, to_device
+n = engine().size
+place = gpu(engine().rank)
+x = to_device(np.zeros(3), place)
+got = empty((3 * n,), x.dtype, place)
+engine().move("permute float64[3]", tuple(range(n)), x, [(0, 3)] * n, got, [3] * n)
+time.sleep(60)
+"""
+
+
+def run(folder: Path, *args: str, fake: bool = False) -> subprocess.CompletedProcess[str]:
+    """`tessera run` of a program that waits for NCCL, on the fake libraries or without any."""
+    (folder / "program.py").write_text(WAITS)
+    (folder / "sitecustomize.py").write_text(FAKE.format(root=str(ROOT)) if fake else "")
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": path, "TESSERA_WATCHDOG": "1"}
+    command = [sys.executable, "-m", "tessera.cli", "run", *args, str(folder / "program.py")]
+    return subprocess.run(
+        command, check=False, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_run_whose_ranks_wait_in_nccl_ends_with_the_collective(tmp_path: Path) -> None:
+    done = run(tmp_path, "-n", "2", "--engine", "nccl", fake=True)
+    assert done.returncode == 1
+    assert re.search(r"permute float64\[3\]: rank [01] did not come within 1 s", done.stderr), (
+        done.stderr
+    )
+    assert re.search(r"rank [01] failed; the other ranks were ended\n$", done.stderr), done.stderr
+    assert done.stderr.count("did not come") == 1
+
+
+def test_a_rank_that_is_alone_and_waits_in_nccl_ends_too(tmp_path: Path) -> None:
+    done = run(tmp_path, "--engine", "nccl", fake=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("permute float64[3]: rank 0 did not come within 1 s"), done.stderr
+
+
+def test_more_ranks_than_gpus_end_before_the_program_begins(tmp_path: Path) -> None:
+    done = run(tmp_path, "-n", "3", "--engine", "nccl", fake=True)
+    assert done.returncode == 1
+    assert "rank 2 has no GPU of its own: its machine has 3 ranks and 2 of them" in done.stderr
+    assert done.stderr.count("no GPU of its own") == 1
+
+
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_run_without_the_library_says_what_to_install(tmp_path: Path, count: str) -> None:
+    try:
+        nccl.library.cache_clear()
+        nccl.library()
+    except RankError:
+        done = run(tmp_path, "-n", count, "--engine", "nccl")
+        assert done.returncode == 1
+        assert done.stderr.count("get it with pip install nvidia-nccl-cu13") == 1
+        assert "Traceback" not in done.stderr
+    else:
+        pytest.skip("NCCL is here")
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    done = run(tmp_path, "--device", "gpu:0")
+    assert (
+        done.stderr
+        == "error: --device is 'gpu:0', expected cpu, cuda, hip or one GPU of these, such as cuda:0\n"
+    )
+    done = run(tmp_path, "-n", "2", "--engine", "nccl", "--timeline", str(tmp_path / "x.html"))
+    assert done.returncode == 2
+    assert "without --engine mpi or nccl and without --restart" in done.stderr
+    done = run(tmp_path, "-n", "2", "--engine", "tcp")
+    assert done.returncode == 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -23,6 +23,7 @@ from tessera.core.observe import Observed
 from tessera.core.types import TensorType
 from tessera.ir.graph import interp
 from tessera.ir.graph.ir import Array
+from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.layout import is_row_major, row_major
 from tessera.ir.schedule.memory import (
     MemoryPlan,
@@ -36,6 +37,9 @@ from tessera.runtime.kernel import FAST, CompiledKernel, cells_of
 from tessera.runtime.pool import Job, Series, Task, pool
 from tessera.runtime.pool_ir import TIDY
 
+if TYPE_CHECKING:  # which imports this
+    from tessera.compile.cpu.executable import MachineExecutable
+
 _QUANTUM = 10_000_000  # picoseconds of work that are worth waking a thread
 
 _BYTE = np.dtype(np.uint8)
@@ -44,7 +48,10 @@ _MOST_TOGETHER = 16  # calls in a phase
 
 Cells = list[Any]
 
-Host = Callable[..., Any]  # (step, types, sizes) -> function of arrays
+Hosts = Callable[..., Sequence[Array]]  # arrays -> arrays
+Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Hosts, int]]
+Action = Job | Hosts | None  # of a step: a job of the pool, a call of the host, or a copy
+Maker = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 HostAction = Callable[[Cells], None]
 Run = Callable[[Sequence[Array]], list[Array]]
 
@@ -69,8 +76,8 @@ class Prepared(Slots):
         self.copies: dict[str, View] = {}  # views that are copied, because a kernel reads them
         self.tidy: set[str] = set()  # buffers whose elements must lie in order
         self.host = host
-        self.executable: Any = None  # what it was made from, if anyone should ask
-        self.watched: Any = None  # what a profile has made of it
+        self.executable: MachineExecutable | None = None  # what it was made from
+        self.watched: object = None  # what a profile has made of it
         # Arrays that it reads after its inputs; None: those that the executable has captured.
         self.constants: list[Array] | None = None
         steps = self._steps()
@@ -89,10 +96,10 @@ class Prepared(Slots):
 
     # Steps
 
-    def _steps(self) -> list[tuple[StepAccess, Job | Callable[..., Any] | None]]:
+    def _steps(self) -> list[tuple[StepAccess, Action]]:
         """What each step does with memory, and its job or host function."""
         read = {x for s in self.image.steps if isinstance(s, KernelCall) for x in s.inputs}
-        out: list[tuple[StepAccess, Any]] = []
+        out: list[tuple[StepAccess, Action]] = []
         for s in self.image.steps:
             if isinstance(s, KernelCall):
                 out.append(self._call(s))
@@ -119,7 +126,7 @@ class Prepared(Slots):
         return access, job
 
     def _see(
-        self, y: str, x: str, layout: Layout, read: set[str], out: list[tuple[StepAccess, Any]]
+        self, y: str, x: str, layout: Layout, read: set[str], out: list[tuple[StepAccess, Action]]
     ) -> None:
         """Make y a view of x; a copy where a kernel reads it and its elements do not lie in order."""
         self.alias(y, x, layout)
@@ -132,10 +139,12 @@ class Prepared(Slots):
 
     def _make_cells(self) -> None:
         """What makes the array of each result, and what packs the addresses of all cells."""
-        self._made: list[tuple[Any, Any, Any]] = []  # what makes an array, its shape, its dtype
+        # What makes an array, its shape, its dtype.
+        self._made: list[tuple[Maker, tuple[int, ...], np.dtype[Any]]] = []
         for s in self.results:
             t = self.types[s.space]
-            self._made.append((memory.maker(s.size), t.shape, np.dtype(t.dtype.np)))
+            shape = tuple(int(n) for n in t.shape)
+            self._made.append((memory.maker(s.size), shape, np.dtype(t.dtype.np)))
         self._blank = [None] * self.host_slots
         self._pack = struct.Struct(f"{self.arena_slot + 1}P").pack
         self._untidy = [i for i, n in enumerate(self.image.inputs) if n in self.tidy]
@@ -175,7 +184,7 @@ class Prepared(Slots):
         """Bytes of the arena."""
         return self._room
 
-    def _segmented(self, steps: Sequence[tuple[StepAccess, Any]]) -> list[Series | HostAction]:
+    def _segmented(self, steps: Sequence[tuple[StepAccess, Action]]) -> list[Series | HostAction]:
         """Runs of kernels, and host functions between them."""
         out: list[Series | HostAction] = []
         left = [s for s in self.plan.storages if s.kind == "host"]
@@ -190,7 +199,8 @@ class Prepared(Slots):
         for last, group in segments(steps, lambda what: isinstance(what, Job)):
             access, what = group[0]
             if isinstance(what, Job):
-                calls = [(a, self._task(a, job)) for a, job in group if self._runs(a, job)]
+                jobs = [(a, job) for a, job in group if isinstance(job, Job)]
+                calls = [(a, self._task(a, job)) for a, job in jobs if self._runs(a, job)]
                 if not calls:
                     continue
                 out += self._series(calls)
@@ -241,7 +251,7 @@ class Prepared(Slots):
     def _copy(self, name: str) -> HostAction:
         return Copied(self, name)
 
-    def _hosted(self, access: StepAccess, run: Callable[..., Any]) -> HostAction:
+    def _hosted(self, access: StepAccess, run: Hosts) -> HostAction:
         readers = [self._reader(n) for n in access.reads]
         cells_made = [self.places[n][0] for n in access.writes]
         tidy = [n in self.tidy for n in access.writes]
@@ -377,7 +387,7 @@ class Hosted:
     """A step that Python runs: what it does with memory, what it calls, and how."""
 
     access: StepAccess
-    run: Callable[..., Any]
+    run: Hosts
     action: HostAction
 
     def __call__(self, cells: Cells) -> None:

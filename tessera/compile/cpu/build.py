@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any
 
 from tessera.compile.artifact import Image, KernelCall
 from tessera.compile.cpu.forms import form_of, form_of_primitive, sizes_of
@@ -28,7 +27,7 @@ from tessera.ir.tile.launch import Expansion, Launch
 from tessera.ir.tile.unit import Unit
 from tessera.runtime import builder
 from tessera.runtime.allocator import blocks_source
-from tessera.runtime.code import Loading
+from tessera.runtime.code import Loading, ModuleBuilder
 from tessera.runtime.kernel import source_of
 from tessera.runtime.pool import pool_source
 
@@ -71,10 +70,8 @@ def schedule_of(
     g: Graph, sizes: Mapping[str, int] | None = None, numerics: str = "deterministic"
 ) -> Program:
     """The Schedule IR of a graph, with the nests that the tuner found at these sizes."""
-    made: Program = Driver(
-        passes_of("cpu", SCHEDULE), Context(numerics=numerics, sizes=sizes or {})
-    ).run(g, SCHEDULE)
-    return made
+    context = Context(numerics=numerics, sizes=sizes or {})
+    return Driver(passes_of("cpu", SCHEDULE), context).run(g, SCHEDULE)
 
 
 def emit_llvm(c: Code) -> Code:
@@ -83,12 +80,13 @@ def emit_llvm(c: Code) -> Code:
     return replace(c, text=p.text, entry=p)
 
 
-def begin_build(c: Code, loading: Any) -> Code:
+def begin_build(c: Code, loading: ModuleBuilder) -> Code:
     """Look the machine code of a kernel up, or begin to build it."""
+    assert isinstance(c.entry, Entry), c.name
     return replace(c, key=loading.add(source_of(c.entry)))
 
 
-def image_of(schedule: Program, loading: Any) -> Image:
+def image_of(schedule: Program, loading: ModuleBuilder) -> Image:
     """The artefact of a schedule whose machine code is built by `loading`."""
     return Building(schedule, Driver(passes_of("cpu"), Context(loading=loading))).image()
 
@@ -114,9 +112,11 @@ class Building:
         entries = tuple(
             Entry(**{f.name: getattr(c.entry, f.name) for f in fields(Entry)}) for c in self.kernels
         )
+        codes = tuple(c.key for c in self.kernels if c.key is not None)
+        assert len(codes) == len(entries), "an image of a program that was not built"
         return Image(
             self.types, tuple(self.steps), (*self.schedule.inputs, *self.tables.values()),
-            self.schedule.outputs, entries, tuple(c.key for c in self.kernels), tuple(self.tables),
+            self.schedule.outputs, entries, codes, tuple(self.tables),
             self.loops,
         )  # fmt: skip
 

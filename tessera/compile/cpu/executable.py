@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from tessera.runtime.code import loaded
 from tessera.runtime.kernel import FAST, CompiledKernel
 from tessera.runtime.loop import ROWS, Scan, While
 from tessera.runtime.threads import thread_count
+
+if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
+    from tessera.ir.tile import ir as tile
 
 # Of calls that keep other Python threads waiting, in units of what is worth a thread: about 20 us.
 _SHORT = 2.0
@@ -84,14 +87,14 @@ class MachineExecutable(Executable):
         self.graph, self.record, self.image = graph, tuple(record), image
         self.numerics = numerics
         self._kernels = _kernels_of(image) if kernels is None else kernels
-        self._variants: dict[Any, _Variant] = {}  # by their nests
+        self._variants: dict[tuple[Nest | None, ...], _Variant] = {}  # by their nests
         self._captured = [*captured, *(v.storage for v in graph.captured if v.storage is not None)]
         self._captured += [t.array() for t in image.tables]
         hosted = {i: s.node for i, s in enumerate(image.steps) if isinstance(s, HostCall)}
         self._loops = {hosted[i]: self._kernels[k] for i, k in image.loops.items()}
         self._regions = {r: executable(r, (), numerics) for n in self.host_nodes for r in n.regions}
         self._static = graph.static
-        self._prepared: dict[Any, Prepared] = {}
+        self._prepared: dict[Hashable, Prepared] = {}
 
     @property
     def host_nodes(self) -> list[Node]:
@@ -124,8 +127,7 @@ class MachineExecutable(Executable):
     @property
     def schedule(self) -> Program:
         """Schedule IR."""
-        made: Program = last_of(self.full_record, SCHEDULE)
-        return made
+        return last_of(self.full_record, SCHEDULE)
 
     @property
     def schedules(self) -> list[Program]:
@@ -133,21 +135,19 @@ class MachineExecutable(Executable):
         return [self.schedule, *(p for e in self.regions.values() for p in e.schedules)]
 
     @property
-    def every_tile(self) -> list[tuple[str, Any]]:
+    def every_tile(self) -> list[tuple[str, tile.Kernel]]:
         """The Tile IR of each kernel with its name, those in loops and branches on the host too."""
         return [*self.tiles.items(), *(x for e in self._regions.values() for x in e.every_tile)]
 
     @property
-    def tiles(self) -> Kernels:
+    def tiles(self) -> Kernels[tile.Kernel]:
         """The Tile IR of each kernel, by name."""
-        made: Kernels = last_of(self.full_record, TILE, Kernels())
-        return made
+        return last_of(self.full_record, TILE)
 
     @property
-    def target(self) -> Kernels:
+    def target(self) -> Kernels[str]:
         """The LLVM IR of each kernel, by name."""
-        made: Kernels = last_of(self.full_record, TARGET, Kernels())
-        return made
+        return last_of(self.full_record, TARGET)
 
     def run(self, inputs: Sequence[Array], donated: frozenset[int] = frozenset()) -> list[Array]:
         """The outputs for these inputs; the memory of those that are donated may be used."""
@@ -160,7 +160,7 @@ class MachineExecutable(Executable):
     def prepared(self, xs: Sequence[Array], donated: frozenset[int] = frozenset()) -> Prepared:
         """This program for inputs and captured arrays of such shapes, and the threads in force."""
         threads = thread_count()
-        key: Any = threads if self._static else (threads, *[x.shape for x in xs])
+        key: Hashable = threads if self._static else (threads, *[x.shape for x in xs])
         if donated:
             key = key, donated
         prepared = self._prepared.get(key)
@@ -175,16 +175,19 @@ class MachineExecutable(Executable):
         written = self.written
         types = [v.type.substitute(sizes) for v in written.inputs]
         task = Task(written, "cpu", self.numerics, types)
-        plain = (cast(Way[Prepared], w) for w in plain_runs(self.plain))
-        made = first_that_works(task, ("", lambda: self.at(sizes, donated)), *plain)
-        if donated and not isinstance(made, PlainRun):
+        whole: Way[Prepared | PlainRun] = ("", lambda: self.at(sizes, donated))
+        made = first_that_works(task, whole, *plain_runs(self.plain))
+        if isinstance(made, PlainRun):
+            return cast("Prepared", made)  # which has all that a run asks for
+        if donated:
             buffers = {i: made.image.inputs[i] for i in donated}
             tell_unused(self.graph, made.plan, buffers)
         return made
 
     def shortcut(
-        self, inputs: Sequence[Array], expected: tuple[Any, int, Any], out: Any
-    ) -> CallRecord | None:
+        self, inputs: Sequence[Array], expected: tuple[tuple[object, ...], int, tuple[str, ...]],
+        out: object,
+    ) -> CallRecord | None:  # fmt: skip
         """How a run on such inputs is called without Python; None: it is not so simple."""
         if self._captured or len(expected[0]) > MOST_ARGUMENTS or not has_calls():
             return None
@@ -198,11 +201,11 @@ class MachineExecutable(Executable):
         """A function that follows a record, and else calls a slow one."""
         return Caller(slow, name, tensors, fields)
 
-    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[tile.Kernel]:
         """The Tile IR of each kernel, which serves all sizes."""
         return self.tiles
 
-    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[str]:
         """The LLVM IR of each kernel, which serves all sizes."""
         return self.target
 
@@ -275,8 +278,9 @@ class MachineExecutable(Executable):
     @cached_property
     def _nests(self) -> tuple[Nest | None, ...]:
         """The nests of the program that serves all sizes; one from the disk is taken to Schedule IR alone."""
-        known = last_of(self.record, SCHEDULE)
-        return _nests(known or _schedule_of(self.graph, None, self.numerics))
+        if any(s.level == SCHEDULE for s in self.record):
+            return _nests(last_of(self.record, SCHEDULE))
+        return _nests(_schedule_of(self.graph, None, self.numerics))
 
     def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
         p = self.image
@@ -287,7 +291,7 @@ class MachineExecutable(Executable):
         return solve(wanted, list(self.graph.guards))
 
     def _host(
-        self, s: HostCall, types: Mapping[str, TensorType], sizes: dict[str, int]
+        self, s: HostCall, types: Mapping[str, TensorType], sizes: Mapping[str, int]
     ) -> tuple[Callable[..., Any], int]:
         """What runs a host call, and the bytes that its regions need while they run."""
         n = s.node

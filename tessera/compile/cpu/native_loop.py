@@ -55,7 +55,7 @@ class NativeLoop:
         self.carried = [_described(t) for t in types[: steps.carry]]
         self.rows = [_described(t) for t in results[steps.carry :]]
         self.free: list[LoopState] = [LoopState(steps)]
-        self.watched: Any = None  # what a profile has made of it
+        self.watched: object = None  # what a profile has made of it
 
     @property
     def bytes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from tessera.compile.gpu.image import GpuCall
 from tessera.compile.gpu.planned import Boxed, PlannedProgram
@@ -17,6 +16,7 @@ from tessera.runtime.cuda.memory import to_device
 from tessera.runtime.cuda.module import DriverFunction, DriverModule
 from tessera.runtime.cuda.replay import Replayed
 from tessera.runtime.gpu.bound_program import BoundProgram, HostStep, MoveStep, Segment
+from tessera.runtime.gpu.control import Run
 from tessera.runtime.gpu.host_copies import Get, Put
 from tessera.runtime.gpu.launch_order import Touched, order
 from tessera.runtime.triton_builder import BuiltCode, build
@@ -49,7 +49,7 @@ def segments_of(p: PlannedProgram, gpu: Gpu) -> tuple[list[Segment], int]:
             out.append(between(p, access, first))
             continue
         launches: list[tuple[DeviceLaunch, Touched]] = []
-        for _, c in group:
+        for c in (c for _, c in group if isinstance(c, GpuCall)):
             code = codes[c]
             if id(code) not in modules:
                 modules[id(code)] = DriverModule(code.image, gpu)
@@ -62,12 +62,15 @@ def segments_of(p: PlannedProgram, gpu: Gpu) -> tuple[list[Segment], int]:
     return out, need
 
 
-def between(p: PlannedProgram, access: StepAccess, c: Any) -> HostStep | MoveStep:
+def between(
+    p: PlannedProgram, access: StepAccess, c: Put | Get | Run | None
+) -> HostStep | MoveStep:
     """A step that is no launch."""
     cells = tuple(p.slot(n) for n in access.writes)
     if isinstance(c, Put | Get):
         spots = {n: p.spot(n) for n in (*access.reads, *access.writes)}
         return MoveStep(access.name, c, spots, cells)
+    assert c is not None, f"{access.name}: nothing runs it"
     return HostStep(access.name, c, tuple(map(p.spot, access.reads)), cells)
 
 

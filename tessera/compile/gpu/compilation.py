@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from tessera.compile.driver import Driver
 from tessera.compile.executable import Executable, PassResult, last_of
@@ -26,6 +26,7 @@ from tessera.ir.target.triton.triton_source import Device
 
 if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
     from tessera.compile.gpu.lowering import LoweredProgram
+    from tessera.ir.tile import ir as tile
 
 _MOST_SHAPES = 256  # sets of sizes that a program is kept prepared for
 _FEW_SIZES = 4  # sets that have code of their own; kernels for more of them serve buckets
@@ -78,8 +79,7 @@ class GpuCompilation(Executable, ABC, Generic[R]):
     @property
     def schedule(self) -> Program:
         """Schedule IR for all sizes."""
-        made: Program = last_of(self._symbolic, SCHEDULE)
-        return made
+        return last_of(self._symbolic, SCHEDULE)
 
     @property
     def schedules(self) -> list[Program]:
@@ -92,7 +92,7 @@ class GpuCompilation(Executable, ABC, Generic[R]):
         return [s.node for s in self.schedule.steps if isinstance(s, HostCall)]
 
     @property
-    def regions(self) -> Mapping[Graph, Any]:
+    def regions(self) -> Mapping[Graph, Executable]:
         """The programs of the regions in it; a page shows none of them."""
         return {}
 
@@ -178,11 +178,11 @@ class GpuCompilation(Executable, ABC, Generic[R]):
         wanted = [(n, v.type.shape, s) for n, v, s in zip(names, g.inputs, shapes, strict=True)]
         return solve(wanted, list(g.guards))
 
-    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[tile.Kernel]:
         """The Tile IR of each kernel at the sizes of a call, by name."""
         return Kernels(self._lowered_at(shapes).tiles)
 
-    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[str]:
         """The source of each kernel at the sizes of a call, by name."""
         return Kernels(self._lowered_at(shapes).sources)
 

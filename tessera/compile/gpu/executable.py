@@ -33,7 +33,7 @@ from tessera.core.errors import DeviceError, TesseraError
 from tessera.core.flags import flags
 from tessera.core.source import Location
 from tessera.core.types import TensorType
-from tessera.ir.graph.ir import Graph, substitute_params
+from tessera.ir.graph.ir import Array, Graph, substitute_params
 from tessera.ir.graph.op import Op
 from tessera.ir.schedule.ir import HostCall, Program
 from tessera.ir.target.triton.triton_source import Device
@@ -76,7 +76,9 @@ class GpuExecutable(GpuCompilation[Bound]):
         xs = [x if type(x) is DeviceArray else self._here(x) for x in inputs] + self.constants
         return self.prepared([x.shape for x in xs], donated).run(xs)
 
-    def ready(self, inputs: Sequence[Any]) -> tuple[Callable[[], list[Any]], int]:
+    def ready(
+        self, inputs: Sequence[Array | DeviceArray]
+    ) -> tuple[Callable[[], list[DeviceArray]], int]:
         """What runs this program on these inputs when all that it keeps has been made, and the program's
         number.
         """
@@ -97,10 +99,10 @@ class GpuExecutable(GpuCompilation[Bound]):
             self._constants = [self._placed(x) for x in data]
         return self._constants
 
-    def _here(self, x: Any) -> DeviceArray:
+    def _here(self, x: Array | DeviceArray) -> DeviceArray:
         return x if isinstance(x, DeviceArray) else to_device(x, self.gpu)
 
-    def _placed(self, x: Any) -> DeviceArray:
+    def _placed(self, x: Array | DeviceArray) -> DeviceArray:
         """A tensor that the program has from elsewhere."""
         if isinstance(x, DeviceArray) and x.gpu is not self.gpu:
             raise DeviceError(
@@ -173,8 +175,7 @@ class GpuExecutable(GpuCompilation[Bound]):
 
 def schedule_for_gpu(graph: Graph, target: str = "cuda") -> Program:
     """Schedule IR of a graph for a GPU, for all sizes."""
-    made: Program = last_of(_symbolic_schedule(graph, target), SCHEDULE)
-    return made
+    return last_of(_symbolic_schedule(graph, target), SCHEDULE)
 
 
 _WARNED: set[Op] = set()
@@ -216,7 +217,7 @@ def _hosted(
     return lambda xs: once()
 
 
-def _check(s: HostCall, sizes: Mapping[str, int]) -> Any:
+def _check(s: HostCall, sizes: Mapping[str, int]) -> Run:
     """What reads whether factors exist, and raises the error of the op where they do not."""
     params, of = s.node.params, s.node.types[2].substitute(sizes)
 
@@ -229,7 +230,7 @@ def _check(s: HostCall, sizes: Mapping[str, int]) -> Any:
 
 
 def _travel(
-    run: Callable[[Sequence[Any]], Sequence[Any]],
+    run: Callable[[Sequence[Array]], Sequence[Array]],
     place: Gpu,
     location: Location | None,
     xs: Sequence[DeviceArray],

@@ -236,6 +236,6 @@ def _boxed(b: list[Any]) -> TmaParameter:
     return TmaParameter(at, whole, tuple(map(bytes.fromhex, rest)))
 
 
-def _device(target: list[Any]) -> tuple[str, Any, int]:
+def _device(target: list[Any]) -> tuple[str, int | str, int]:
     kind, architecture, warp = target
     return kind, architecture, warp

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 from tessera.compile.driver import Driver
 from tessera.compile.executable import PassResult
@@ -20,6 +19,7 @@ from tessera.compile.passes import SCHEDULE, TARGET, TILE, Context
 from tessera.compile.pipeline import passes_of, split_at_sizes
 from tessera.compile.slots import Views
 from tessera.core.constraints import solve
+from tessera.core.dims import Size
 from tessera.core.gpu_kernels import ATTENDS
 from tessera.core.types import TensorType
 from tessera.ir.graph.ir import Graph, substitute_params
@@ -46,7 +46,7 @@ from tessera.ir.schedule.thin_products import Thin
 from tessera.ir.target.code import Code
 from tessera.ir.target.gluon.flash_forward_emit import boxes_of
 from tessera.ir.target.triton.dependent_launch import is_product
-from tessera.ir.target.triton.triton_source import blocks_of
+from tessera.ir.target.triton.triton_source import TritonSource, blocks_of
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.gpu.attention_launches import problem
 from tessera.ir.tile.gpu.buckets import counts_rows_alone
@@ -102,6 +102,7 @@ def lower_at(
     made = d.run(p, SCHEDULE)
     if not d.wants(TILE):
         return LoweredProgram(_empty_image(made, context), d, made)
+    assert isinstance(made, DeviceProgram), made.name
     return GpuLowering(made, d, p if context.buckets else None).lowered()
 
 
@@ -116,6 +117,7 @@ def _empty_image(p: Program, c: Context) -> GpuImage:
 
 def call_of(c: Code, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> GpuCall:
     """What the driver is told of a launch."""
+    assert isinstance(c.entry, TritonSource), c.name
     kernel, threads, sizes = c.launch.kernel, c.launch.threads, c.sizes
     found = boxes_of(kernel) if threads.roles else {}
     boxes = []
@@ -427,7 +429,7 @@ class GpuLowering(Views):
         self._add_copy(y, x, lambda place: view(place, (self.types[x],), params), s)
 
     def _add_copy(
-        self, y: str, x: str, place: Callable[[Any], Any], s: HostCall
+        self, y: str, x: str, place: Callable[[tuple[Size, ...]], Sequence[Size]], s: HostCall
     ) -> None:  # fmt: skip
         """A copy of a tensor, or of what a view has of it: `place` says where an element comes from."""
         t = self.types[y]

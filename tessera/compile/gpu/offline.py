@@ -49,7 +49,7 @@ def offline_program(
 ) -> OfflineProgram:
     """A graph after its passes, compiled for a device that need not be there, at known sizes."""
     target = device[0]
-    steps = _symbolic_schedule(g, target, record)
+    steps: list[PassResult] = _symbolic_schedule(g, target, record)
     context = context_of(target, device, sizes, frozenset())
     return OfflineProgram(_lower_at(last_of(steps, SCHEDULE), context, steps), device)
 
@@ -159,11 +159,11 @@ class OfflineExecutable(GpuCompilation[OfflineProgram]):
         """This program with its memory planned, for inputs of these shapes."""
         return self.program_at(shapes)
 
-    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def tiles_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[tile.Kernel]:
         """The Tile IR of each kernel at the sizes of a call, by name, those of regions too."""
         return Kernels(self.program_at(shapes).tiles)
 
-    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels:
+    def target_at(self, shapes: Sequence[tuple[int, ...]]) -> Kernels[str]:
         """The source of each kernel at the sizes of a call, by name, those of regions too."""
         return Kernels(self.program_at(shapes).sources)
 
@@ -182,7 +182,7 @@ class OfflineExecutable(GpuCompilation[OfflineProgram]):
 
 def executable(
     g: Graph, record: Sequence[PassResult], kind: str, which: str
-) -> GpuCompilation[Any]:
+) -> GpuExecutable | OfflineExecutable:
     """What runs a graph on a device that `which` numbers, or shows it for an architecture that it names."""
     if (which or "0").isdecimal():
         return GpuExecutable(g, record, int(which or 0), kind)
@@ -201,5 +201,5 @@ def lowered(
     if any(s.name == stop for s in steps):
         return steps
     context = context_of(target, device, sizes, frozenset())
-    made: list[PassResult] = _lower_at(last_of(steps, SCHEDULE), context, steps, stop).driver.record
-    return made
+    made: LoweredProgram = _lower_at(last_of(steps, SCHEDULE), context, steps, stop)
+    return made.driver.record

@@ -14,18 +14,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from tessera.compile.gpu.image import GpuCall
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import HostCall
 from tessera.ir.schedule.memory import StepAccess, size_of
 from tessera.ops import offload
+from tessera.runtime.gpu.control import Run
 from tessera.runtime.gpu.host_copies import Get, Put
 
 _AHEAD = 2  # values of the largest size that may be on their way in one direction
 
 
-Step = tuple[StepAccess, Any]
+# What a step does to memory, and a launch, a copy, or what runs on the host (nothing does offline).
+Step = tuple[StepAccess, GpuCall | Put | Get | Run | None]
 
 
 def is_move(s: HostCall) -> bool:
@@ -33,7 +35,7 @@ def is_move(s: HostCall) -> bool:
     return s.node.op in (offload.PUT, offload.GET)
 
 
-def move_of(access: StepAccess, s: HostCall) -> Step:
+def move_of(access: StepAccess, s: HostCall) -> tuple[StepAccess, Put | Get]:
     """The step by itself, under a name of its own."""
     if s.node.op is offload.PUT:
         (value,), (number,) = s.operands, s.results
@@ -54,14 +56,13 @@ def beside(
 
 def _finish_puts(steps: list[Step], types: Mapping[str, TensorType]) -> None:
     """Say at which later step the copy of each value that is written out must be over."""
-    puts = [i for i, (_, c) in enumerate(steps) if isinstance(c, Put)]
-    moves = [i for i, (_, c) in enumerate(steps) if isinstance(c, Put | Get)]
-    room = _AHEAD * max((size_of(types[steps[i][1].value]) for i in puts), default=0)
+    moves = [(i, a, c) for i, (a, c) in enumerate(steps) if isinstance(c, Put | Get)]
+    puts = [size_of(types[c.value]) for _, _, c in moves if isinstance(c, Put)]
+    room = _AHEAD * max(puts, default=0)
     waiting: deque[str] = deque()
-    for i in moves:
-        access, c = steps[i]
+    for i, access, c in moves:
         over: list[str] = []
-        if isinstance(c, Get) or i == moves[-1]:
+        if isinstance(c, Get) or i == moves[-1][0]:
             over = [*waiting, c.value] if isinstance(c, Put) else list(waiting)
             waiting.clear()
         else:
@@ -80,18 +81,17 @@ def _begin_gets(
     steps: list[Step], types: Mapping[str, TensorType], root: Callable[[str], str]
 ) -> None:
     """Say at which earlier step each value begins to be read back."""
-    gets = deque(i for i, (_, c) in enumerate(steps) if isinstance(c, Get))
+    found = [(i, a, c) for i, (a, c) in enumerate(steps) if isinstance(c, Get)]
+    gets = deque((i, a.reads[0], c.value) for i, a, c in found)
     made = {n: i for i, (a, _) in enumerate(steps) for n in a.writes}
-    room = _AHEAD * max((size_of(types[steps[i][1].value]) for i in gets), default=0)
+    room = _AHEAD * max((size_of(types[value]) for _, _, value in gets), default=0)
     ahead: deque[tuple[int, int]] = deque()  # steps whose values are on their way, and their bytes
-    for i in list(gets):
-        access, c = steps[i]
+    for i, access, c in found:
         begins: list[tuple[str, str]] = []
         if ahead:
             ahead.popleft()  # its own
         while gets:
-            k = gets[0]
-            number, value = steps[k][0].reads[0], steps[k][1].value
+            k, number, value = gets[0]
             size = size_of(types[value])
             full = size + sum(n for _, n in ahead) > room
             if k != i and (full or made.get(root(number), -1) >= i):

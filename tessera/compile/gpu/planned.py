@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tessera.compile.driver import Driver
 from tessera.compile.gpu import offload
 from tessera.compile.gpu.image import GpuCall, GpuImage, array_of
-from tessera.compile.passes import TARGET
 from tessera.compile.slots import Slots
 from tessera.core.types import TensorType
 from tessera.ir.schedule import ir as schedule
@@ -34,7 +33,6 @@ if TYPE_CHECKING:  # a program from the disk needs nothing that lowers
 
 # What runs an op that is no kernel, and the bytes that it needs meanwhile; nothing runs it offline.
 Host = Callable[[HostCall, Mapping[str, TensorType], Mapping[str, int]], tuple[Run | None, int]]
-Step = tuple[StepAccess, Any]  # and a launch, a move, or what runs on the host
 
 
 class Boxed(NamedTuple):
@@ -61,7 +59,9 @@ class PlannedProgram(Slots):
         # Steps, by the engine and the value that it copies.
         self.moves: dict[tuple[str, str], int] = {}
         self._moved: dict[str, HostCall] = {}
-        steps = [self._hosted(a, s) if isinstance(s, HostCall) else (a, s) for a, s in image.steps]
+        steps: list[offload.Step] = [
+            self._hosted(a, s) if isinstance(s, HostCall) else (a, s) for a, s in image.steps
+        ]
         steps = offload.beside(steps, self.types, self.root)
         for i, (_, c) in enumerate(steps):
             if isinstance(c, Put | Get):
@@ -70,7 +70,7 @@ class PlannedProgram(Slots):
         self.number(self.name, [a for a, _ in steps], given, self.outputs, image.donated)
         self.steps = [(a, c) for a, c in steps if not self.is_done(a)]
 
-    def _hosted(self, access: StepAccess, s: HostCall) -> Step:
+    def _hosted(self, access: StepAccess, s: HostCall) -> offload.Step:
         """What runs an op that is no kernel, with the bytes that it takes meanwhile."""
         if offload.is_move(s):
             made = offload.move_of(access, s)
@@ -133,7 +133,7 @@ class PlannedProgram(Slots):
     def built(self) -> list[tuple[GpuCall, BuiltCode]]:
         """The launches in order, with the code that Triton builds for them, side by side."""
         calls = [c for _, c in self.calls]
-        made = self.driver.batch([c.source for c in calls], TARGET) if calls else []
+        made = self.driver.batch([c.source for c in calls]) if calls else []
         return list(zip(calls, made, strict=True))
 
     def touched(self, c: GpuCall, code: BuiltCode) -> Touched:

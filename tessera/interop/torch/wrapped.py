@@ -28,7 +28,7 @@ def wrap(f: Callable[..., Any]) -> Callable[..., Any]:
         try:
             tensors, rest, structure = leaves_of(name, (args, kwargs))
             key = (
-                structure,
+                tree.token(structure),
                 static_key(tuple((i, x) for i, x in enumerate(rest) if x is not PLACE)),
             )
             flat = flats.get(key)

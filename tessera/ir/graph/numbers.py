@@ -4,31 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tessera.core import call_guard
 from tessera.core.errors import NumericalError
+from tessera.core.open_blocks import OpenBlocks
 from tessera.core.source import Location
 from tessera.core.types import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-# Who asked to check results here, if anybody, and whether for infinities too.
-_CHECKS: ContextVar[str] = ContextVar("tessera checks", default="")
-_INFINITIES: ContextVar[bool] = ContextVar("tessera infinities", default=False)
-# Who is told of an op that makes one; None: it is an error.
-_TELL: ContextVar[Callable[[NumericalError], None] | None] = ContextVar(
-    "tessera tell", default=None
-)
+class _Check(NamedTuple):
+    who: str  # asked to check results
+    infinities: bool  # whether they matter too
+    tell: Callable[[NumericalError], None] | None  # of an op that makes one; None: it is an error
+
+
+_CHECKS: OpenBlocks[_Check] = OpenBlocks("tessera checks")
+_NONE = _Check("", False, None)
+
+
+def _check() -> _Check:
+    return _CHECKS.innermost() or _NONE
 
 
 def checking() -> bool:
     """Whether results are checked in this thread or task."""
-    return _CHECKS.get() != ""
+    return _check().who != ""
 
 
 @contextmanager
@@ -40,18 +45,13 @@ def check_numbers(
     """Check results while the block runs: for NaN, and for infinities if they matter; raise, or tell of
     it and go on.
     """
-    before = _CHECKS.get(), _INFINITIES.get(), _TELL.get()
-    _CHECKS.set(who)
-    _INFINITIES.set(infinities)
-    _TELL.set(tell)
+    block = _CHECKS.open(_Check(who, infinities, tell))
     call_guard.begin()
     try:
         yield
     finally:
         call_guard.end()
-        _CHECKS.set(before[0])
-        _INFINITIES.set(before[1])
-        _TELL.set(before[2])
+        _CHECKS.close(block)
 
 
 def check(
@@ -70,12 +70,12 @@ def check(
         if bad is None:
             continue
         given = ", ".join(map(str, types))
-        who = _CHECKS.get() or "checked"
+        who = _check().who or "checked"
         error = NumericalError(
             f"{who}: {op} made {_wide(y)[bad]} at {list(map(int, bad))} of {t} from operands "
             f"{given} that have none"
         )
-        tell = _TELL.get()
+        tell = _check().tell
         if tell is None:
             raise error.at(location)
         tell(error.at(location))
@@ -101,7 +101,7 @@ def _first(y: Array, operands: Sequence[Array]) -> Any:
     w = _wide(np.asarray(y))
     if w.dtype.kind not in "fc":
         return None
-    tests = (np.isnan, lambda x: ~np.isfinite(x)) if _INFINITIES.get() else (np.isnan,)
+    tests = (np.isnan, lambda x: ~np.isfinite(x)) if _check().infinities else (np.isnan,)
     for test in tests:
         found = test(w)
         if found.any() and not any(_has(test, x) for x in operands):

@@ -19,7 +19,7 @@ from tessera.core.errors import VerifyError
 from tessera.core.intervals import inside
 from tessera.core.prove import prove
 from tessera.ir.tile.ir import Kernel, Operation
-from tessera.ir.tile.scope import Access, AccessWalk, LoopContext
+from tessera.ir.tile.scope import Access, AccessWalk, Known, LoopContext
 
 _FEW, _POINTS = 1 << 10, 1 << 20  # values of all counters of an access: tried first, tried at all
 _SIZES = (1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 64, 65, 127, 257, 300, 347, 513, 519, 1033)
@@ -88,15 +88,13 @@ def is_inside(context: LoopContext, low: Size | None, high: Size | None, n: Size
     """Whether 0 <= low <= high < n is proved for all values of the counters."""
     if low is None or high is None:
         return False
-    return _is_inside(context.facts, tuple(context.counts.items()), low, high, n)
+    return _is_inside(context.known, low, high, n)
 
 
 @lru_cache(maxsize=1 << 14)
-def _is_inside(
-    facts: tuple[Size, ...], below: tuple[tuple[str, Size], ...], low: Size, high: Size, n: Size
-) -> bool:
+def _is_inside(known: Known, low: Size, high: Size, n: Size) -> bool:
     """Kernels of one op for several dtypes, and a kernel before and after a pass, ask the same."""
-    counts = dict(below)
+    facts, counts = known.facts, known.counts
     if all(inside(x, n, counts) for x in (low, high)):
         return True
     if any(bounds(f)[1] < 0 for f in facts):

@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 from tessera.core.dims import Size, substitute, symbol, symbols
 from tessera.core.intervals import extremes
 from tessera.ir.tile.ir import Block, Kernel, Memory, Operation, Tile
 from tessera.ir.tile.ranges import Range, range_of
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of counters.  Equal ones are one object, so that what was proved of it is found fast."""
+
+    facts: tuple[Size, ...]
+    counts: Mapping[str, Size]
+
+
+@lru_cache(maxsize=1 << 12)
+def _known(facts: tuple[Size, ...], counts: tuple[tuple[str, Size], ...]) -> Known:
+    return Known(facts, dict(counts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +39,19 @@ class LoopContext:
     counts: Mapping[str, Size]  # of which the counters and the grid variables stay below
     _found: dict[Size, Size] = field(default_factory=dict, repr=False)
 
+    @cached_property
+    def known(self) -> Known:
+        """What holds of the counters."""
+        return _known(self.facts, tuple(self.counts.items()))
+
     def position(self, x: Size) -> Size:
         """A size in terms of counters.  Most accesses of a loop are at the same few positions."""
         if isinstance(x, int):
             return x
-        if x not in self._found:
-            self._found[x] = substitute(x, self.env)
-        return self._found[x]
+        found = self._found.get(x)
+        if found is None:
+            found = self._found[x] = substitute(x, self.env)
+        return found
 
     def names(self, values: Iterable[Size | None]) -> set[str]:
         """The sizes that positions depend on, through the facts about their counters too."""
@@ -76,6 +96,13 @@ def grid_facts(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[Size, ...]:
     return tuple(substitute(n, sizes) - 1 - symbol(name) for name, n in kernel.grid)
 
 
+@lru_cache(maxsize=1 << 14)
+def _counted(start: Size, stop: Size, step: Size, counter: str) -> tuple[Size, Size, Size]:
+    """The variable of a loop by its counter, what is left to its end, and how often it runs."""
+    value = start + step * symbol(counter)
+    return value, stop - 1 - value, (stop - start + step - 1) // step
+
+
 class AccessWalk:
     """Reads a kernel in order and gives its accesses; sizes that are known stand for themselves."""
 
@@ -111,10 +138,10 @@ class AccessWalk:
         self.count += 1
         a, name = op.attributes, f"_j{self.count}"
         start, stop, step = context.position(a["start"]), context.position(a["stop"]), a["step"]
-        value = start + step * symbol(name)
+        value, left, turns = _counted(start, stop, step, name)
         env = {**context.env, a["variable"]: value}
-        facts = (*context.facts, stop - 1 - value)
-        _, most = extremes((stop - start + step - 1) // step, context.counts)
+        facts = (*context.facts, left)
+        _, most = extremes(turns, context.counts)
         counts = context.counts if most is None else {**context.counts, name: most}
         return LoopContext(env, (*context.counters, name), facts, counts)
 
@@ -132,5 +159,5 @@ class AccessWalk:
                 high.append(None if r.high is None else place + r.high)
             else:
                 low.append(place)
-                high.append(place + n - 1)
+                high.append(place if n == 1 else place + (n - 1))
         return Access(op, context, tuple(low), tuple(high))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tessera.core.types import TensorType
+from tessera.ir.schedule.ir import Group
+from tessera.ir.schedule.ir import Kernel as Loops
 from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Expansion, Launch
 
@@ -19,7 +20,8 @@ class Unit:
     """
 
     name: str
-    step: Any  # a Kernel, Group, Primitive or HostCall, or steps that a target runs in one launch
+    # A step of Schedule IR, or steps that a target runs in one launch: a lowering asks for what it serves.
+    step: object
     types: Mapping[str, TensorType]
     made: Expansion | None = None
     form: str = ""  # which lowering made it
@@ -33,6 +35,7 @@ class Unit:
 
     def alone(self, kernel: Kernel, form: str) -> Unit:
         """The unit as one launch, whose parameters are the step's inputs and outputs."""
+        assert isinstance(self.step, Loops | Group), self.step
         launch = Launch(kernel, tuple(self.step.inputs()), self.step.outputs)
         return self.lowered(Expansion((launch,)), form)
 

@@ -80,7 +80,7 @@ class AutoSharded:
         """The layouts for arguments like these."""
         leaves, structure = tree.flatten((args, kwargs))
         zeros = [tensor(x, None, self.mesh) for x in leaves]
-        key = structure, tuple(v.type for v in zeros)
+        key = tree.token(structure), tuple(v.type for v in zeros)
         if key not in self._known:
             paths = tree.structure_paths(structure, "")
             given, named = replicate(tree.unflatten(structure, zeros), self.mesh)

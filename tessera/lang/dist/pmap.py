@@ -55,7 +55,8 @@ def pmap(
                 raise OperandError(f"pmap: donate names argument {i}, but there are {len(args)}")
         on = _mesh(values, axis, mesh)
         placed = [tensor(v, ShardSpec((0,), (axis,)), on) for v in values]
-        key = (structure, tuple(v.type for v in placed), on, rank_target(), flags().numerics)
+        at = on, rank_target(), flags().numerics
+        key = (tree.token(structure), tuple(v.type for v in placed), *at)
         if key not in programs:
             programs[key] = _made(f, structure, placed, axis, on)
         call, results, types = programs[key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -10,16 +9,10 @@ from typing import Any
 from tessera.core.blame import blames_arguments
 from tessera.core.errors import OperandError, located
 from tessera.core.mesh import Mesh
+from tessera.core.open_blocks import OpenBlocks
 from tessera.core.shardspec import ShardSpec
 
 _WHOLE = ("replicate", None)
-
-
-class _MeshState(threading.local):
-    scopes: tuple[MeshScope, ...] = ()
-
-
-_STATE = _MeshState()
 
 
 class MeshScope:
@@ -59,18 +52,21 @@ class MeshScope:
         return ShardSpec(tuple(places), tuple(cut[names[k]] for k in places))
 
     def __enter__(self) -> MeshScope:
-        _STATE.scopes = (*_STATE.scopes, self)
+        _SCOPES.open(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
-        _STATE.scopes = _STATE.scopes[:-1]
+        _SCOPES.close_last(lambda scope: scope is self)
+
+
+_SCOPES: OpenBlocks[MeshScope] = OpenBlocks("tessera meshes")
 
 
 def current_scope() -> MeshScope | None:
     """The innermost `with mesh(...)`."""
-    return _STATE.scopes[-1] if _STATE.scopes else None
+    return _SCOPES.innermost()
 
 
 @blames_arguments

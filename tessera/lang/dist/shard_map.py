@@ -20,7 +20,7 @@ from tessera.core.layout import Layout
 from tessera.core.mesh import Mesh
 from tessera.core.shardspec import ShardSpec
 from tessera.ir.graph.ir import Graph, Value, bind, current_builder
-from tessera.lang.dist.tensor import tensor
+from tessera.lang.dist.tensor import layouts_by_key, tensor
 from tessera.lang.jit import jit
 from tessera.lang.trace import trace
 from tessera.lang.transforms import guarded
@@ -125,7 +125,7 @@ def _for_each(what: str, specs: Specs, s: tree.Structure) -> list[ShardSpec]:
     """One layout for each leaf of a tree, from a prefix of it."""
     if specs is None or isinstance(specs, ShardSpec):
         return [specs or ShardSpec()] * s.count
-    children = [specs[k] for k in sorted(specs)] if isinstance(specs, dict) else list(specs)
+    children = layouts_by_key(f"shard_map: {what}", specs, s) if isinstance(specs, dict) else list(specs)
     if s.kind is None or len(children) != len(s.children):
         raise OperandError(
             f"shard_map: {what} has {len(children)} layouts for {len(s.children)} in {s}; give one for each, or one for all"

@@ -109,7 +109,7 @@ def specs_for(layout: Any, x: Any, leaves: Sequence[Any], paths: Sequence[str]) 
         return [layout] * len(leaves)
     if callable(layout):
         return [layout(p, v) for p, v in zip(paths, leaves, strict=True)]
-    found = _leaves_of(layout)
+    found = _leaves_of(layout, tree.structure(x))
     if len(found) != len(leaves):
         raise OperandError(
             f"dist.shard: {len(found)} layouts for a tree of {len(leaves)} tensors; give one for each leaf, one for "
@@ -118,15 +118,34 @@ def specs_for(layout: Any, x: Any, leaves: Sequence[Any], paths: Sequence[str]) 
     return found
 
 
-def _leaves_of(layouts: Any) -> list[Spec]:
+def _leaves_of(layouts: Any, s: tree.Structure | None) -> list[Spec]:
+    """The layouts in a tree of them, in the order of the leaves; s is None in a plain list of layouts."""
+    if s is not None and not s.count and s.kind is not None:
+        return []
     if layouts is None or isinstance(layouts, ShardSpec):
         return [layouts]
     if isinstance(layouts, str) or not isinstance(layouts, Iterable):
         raise OperandError(
             f"dist.shard: a layout is {type(layouts).__name__} {layouts!r:.40}, expected dist.ShardSpec(partition, mesh_axes)"
         )
-    children = [layouts[k] for k in sorted(layouts)] if isinstance(layouts, Mapping) else layouts
-    return [s for child in children for s in _leaves_of(child)]
+    if isinstance(layouts, Mapping):
+        children = layouts_by_key("dist.shard", layouts, s or tree.LEAF)
+    else:
+        children = list(layouts)
+    alike = s is not None and len(s.children) == len(children)
+    parts = s.children if s is not None and alike else [None] * len(children)
+    return [e for child, part in zip(children, parts, strict=True) for e in _leaves_of(child, part)]
+
+
+def layouts_by_key(user: str, layouts: Mapping[Any, Any], s: tree.Structure) -> list[Any]:
+    """The layouts that a mapping has for the children of a node, by their keys or the names of fields."""
+    keys = tree.keys(s) if s.kind is not None else []
+    if set(keys) != set(layouts):
+        raise OperandError(
+            f"{user}: layouts for {', '.join(map(repr, layouts)) or 'nothing'}, expected them for "
+            f"{', '.join(map(repr, keys)) or 'a tensor'}, as in {s}"
+        )
+    return [layouts[k] for k in keys]
 
 
 @blames_arguments

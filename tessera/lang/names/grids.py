@@ -131,8 +131,9 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: Any = 50, endpoint: bool =
     powers = linspace(log(mul(low, turn)), log(mul(high, turn)), num, endpoint=endpoint)
     found = mul(exp(powers), turn)
     at = spread_behind(iota((found.shape[0],), 0), found.ndim)
-    found = where(eq(at, 0), low, found)
-    return where(eq(at, found.shape[0] - 1), high, found) if endpoint and num != 1 else found
+    if endpoint and num != 1:
+        found = where(eq(at, found.shape[0] - 1), high, found)
+    return where(eq(at, 0), low, found)
 
 
 @public

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
 
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda import driver as _driver
@@ -44,7 +43,7 @@ class Gpu:
         self.capability = (self._attribute(wanted.major), self._attribute(wanted.minor))
         self.architecture, built_for = api.architecture(self.driver, self._handle, self.capability)
         self.warp = self._attribute(wanted.warp)  # threads
-        self.target: tuple[str, Any, int] = (kind, built_for, self.warp)  # of Triton
+        self.target: tuple[str, int | str, int] = (kind, built_for, self.warp)  # of Triton
         self.multiprocessors = self._attribute(wanted.multiprocessors)
         self.shared_per_block = self._attribute(wanted.shared)  # bytes that a kernel can opt in to
         self.l2 = self._attribute(wanted.l2)

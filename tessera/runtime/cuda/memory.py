@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tessera.core.device import GPUS
 from tessera.core.errors import DTypeError, ShapeError
@@ -40,7 +41,7 @@ class DeviceArray:
     )
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], gpu: Gpu, ptr: int, owner: Any,
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], gpu: Gpu, ptr: int, owner: object,
         writable: bool = True,
     ):  # fmt: skip
         self.shape, self.dtype, self.gpu, self.ptr, self.owner = shape, dtype, gpu, ptr, owner
@@ -178,7 +179,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(out))
 
 
-def empty(shape: Sequence[int], dtype: Any, gpu: Gpu | None = None) -> DeviceArray:
+def empty(shape: Sequence[int], dtype: DTypeLike, gpu: Gpu | None = None) -> DeviceArray:
     """An array whose elements have yet to be written."""
     place, d, sizes = gpu or device.gpu(), np.dtype(dtype), tuple(shape)
     block = place.pool.alloc(math.prod(sizes) * d.itemsize)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tessera.core.errors import DeviceError
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.pool import PoolBlock
 
 
-def copy(to: Gpu, target: int, source: Gpu, address: int, nbytes: int, owner: Any) -> None:
+def copy(to: Gpu, target: int, source: Gpu, address: int, nbytes: int, owner: object) -> None:
     """Copy memory, which `owner` holds on the source, to another device; the host waits for nothing.
 
     The copy is work of the main stream there.  It comes after what the source was told to do so far, and

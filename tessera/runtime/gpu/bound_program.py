@@ -19,11 +19,14 @@ from tessera.core.observe import Observed
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.launch import Launcher
 from tessera.runtime.cuda.memory import DeviceArray
+from tessera.runtime.cuda.pool import PoolBlock
 from tessera.runtime.cuda.stream import DriverEvent
 
 P = TypeVar("P")
 Arrays = Sequence[DeviceArray]
 Find = Callable[[str], DeviceArray]
+Held = list[DeviceArray | None]  # what the cells of a run hold
+Block = PoolBlock | None  # the arena, or scratch
 NOWHERE: Mapping[int, DeviceArray] = MappingProxyType({})
 
 
@@ -172,10 +175,10 @@ class BoundProgram(Generic[P]):
                 return None
         return only, [x.cell for x in self._outputs]
 
-    def _memory(self, inputs: Arrays, made: Arrays) -> tuple[list[Any], Any, Any]:
+    def _memory(self, inputs: Arrays, made: Arrays) -> tuple[Held, Block, Block]:
         """What the cells of a run hold, its arena and its scratch."""
         pool, c = self.gpu.pool, self.cells
-        held: list[Any] = [*inputs, *self._tables, *made]
+        held: Held = [*inputs, *self._tables, *made]
         held += [None] * (c.count - len(held))
         arena = pool.alloc(c.arena) if c.arena else None
         return held, arena, pool.alloc(c.scratch) if c.scratch else None
@@ -224,14 +227,14 @@ class BoundProgram(Generic[P]):
         else:
             s.run(cells)
 
-    def move(self, s: MoveStep, moving: PendingCopies, held: list[Any], arena: Any) -> None:
+    def move(self, s: MoveStep, moving: PendingCopies, held: Held, arena: Block) -> None:
         """Begin copies between the device and the host."""
         if MOVES.observers:
             MOVES.around(BoundProgram._move)(self, s, moving, held, arena)
         else:
             self._move(s, moving, held, arena)
 
-    def _move(self, s: MoveStep, moving: PendingCopies, held: list[Any], arena: Any) -> None:
+    def _move(self, s: MoveStep, moving: PendingCopies, held: Held, arena: Block) -> None:
         made = s.copies.run(lambda n: self._array(s.spots[n], held, arena), moving)
         for cell, x in zip(s.cells, made, strict=False):
             held[cell] = x
@@ -240,12 +243,13 @@ class BoundProgram(Generic[P]):
         block = self.gpu.pool.alloc(x.size)
         return DeviceArray(x.shape, x.dtype, self.gpu, block.ptr, block)
 
-    def _array(self, x: Spot, held: Sequence[Any], arena: Any) -> DeviceArray:
+    def _array(self, x: Spot, held: Held, arena: Block) -> DeviceArray:
         """A buffer as an array that keeps its memory."""
         if not x.size:
             return self._empty(x)
         base = arena if x.cell == self._arena else held[x.cell]
-        owner = base
+        assert base is not None, x
+        owner: object = base
         if isinstance(base, DeviceArray):
             if x.offset == 0 and base.shape == x.shape and base.dtype == x.dtype:
                 return base
@@ -253,5 +257,5 @@ class BoundProgram(Generic[P]):
         return DeviceArray(x.shape, x.dtype, self.gpu, base.ptr + x.offset, owner)
 
 
-def _addresses(held: Sequence[Any], arena: Any, scratch: Any) -> list[int]:
+def _addresses(held: Held, arena: Block, scratch: Block) -> list[int]:
     return [0 if x is None else x.ptr for x in (*held, arena, scratch)]

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tessera.runtime.cuda.device import Gpu
 from tessera.runtime.cuda.memory import DeviceArray, empty
@@ -109,7 +110,9 @@ class ScanLoop:
     carry: int  # values that are carried
     slices: int  # operands whose slices steps read
     steps: range
-    ys: tuple[tuple[tuple[int, ...], Any], ...]  # shapes and dtypes of the results of all steps
+    ys: tuple[
+        tuple[tuple[int, ...], DTypeLike], ...
+    ]  # shapes and dtypes of the results of all steps
     still: bool  # whether steps read and write at one address, from where slices are copied
 
     def __call__(self, xs: Arrays) -> list[DeviceArray]:
@@ -132,13 +135,13 @@ class ScanLoop:
 class _FirstAxis:
     """The slices of an array along its first axis, each at an address that kernels accept."""
 
-    def __init__(self, x: DeviceArray, shape: tuple[int, ...], dtype: Any, pitch: int):
+    def __init__(self, x: DeviceArray, shape: tuple[int, ...], dtype: DTypeLike, pitch: int):
         self.x, self.shape, self.dtype, self.pitch = x, shape, np.dtype(dtype), pitch
         self.width = prod(shape[1:]) * self.dtype.itemsize
         self.still: DeviceArray | None = None  # where each slice is copied before it is read
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: Any, gpu: Gpu) -> _FirstAxis:
+    def empty(shape: tuple[int, ...], dtype: DTypeLike, gpu: Gpu) -> _FirstAxis:
         """Slices that have yet to be written."""
         width = prod(shape[1:]) * np.dtype(dtype).itemsize
         pitch = -(-width // _LINE) * _LINE

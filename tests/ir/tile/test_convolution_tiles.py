@@ -137,7 +137,7 @@ def test_only_what_windows_see_is_copied(made, window, dilation):
     def f(x, w):
         return op.conv(x, w, padding=pads, dilation=dilation)
 
-    got = check(f, x, w, interpret=dilation == 6)
+    got = check(f, x, w, interpret=dilation == 6 and made == 3)
     np.testing.assert_allclose(
         got, oracle(x, w, padding=pads, dilation=dilation), rtol=1e-4, atol=1e-4
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tessera.core.dims import substitute
 from tessera.ir.target.code import Code
 from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.triton.emit import emit, scratch_bytes
 from tessera.ir.target.triton.triton_source import Device, source_of
+from tessera.ir.tile.ir import Kernel
 from tessera.ir.tile.launch import Threads
 
-Texts = dict[tuple[int, Threads], tuple[Any, str, int]]
+# By a kernel's id and its threads: the kernel, its text, and bytes of scratch.
+Texts = dict[tuple[int, Threads], tuple[Kernel, str, int]]
 
 
 def emit_source(c: Code, device: Device, texts: Texts) -> Code:

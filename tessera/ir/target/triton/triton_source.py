@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from tessera.core.dims import substitute
 from tessera.core.errors import ScheduleError
@@ -15,7 +14,7 @@ from tessera.ir.target.triton.writer import plain_name
 from tessera.ir.tile import ir as tile
 from tessera.ir.tile.launch import Launch, Threads
 
-Device = tuple[str, Any, int]  # of Triton: kind, architecture, threads of a warp
+Device = tuple[str, int | str, int]  # of Triton: kind, architecture, threads of a warp
 _PLAIN_STAGES = 3  # Triton's default on NVIDIA
 _ROLES_FROM = 100  # compute capability, as sm_100
 
@@ -28,12 +27,12 @@ class TritonSource:
     name: str
     signature: tuple[tuple[str, str], ...]
     aligned: tuple[int, ...]  # parameters that are addresses at multiples of 16 bytes
-    target: tuple[str, Any, int]  # backend, architecture, threads of a warp
+    target: Device
     warps: int
     stages: int
     registers: int | None  # of a thread, at most
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> dict[str, object]:
         """What a worker is asked for."""
         options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
         if self.registers is not None and self.target[0] == "cuda":
@@ -46,7 +45,7 @@ class TritonSource:
 
 
 def source_of(
-    kernel: tile.Kernel, text: str, threads: Threads, arch: tuple[str, Any, int], scratch: int
+    kernel: tile.Kernel, text: str, threads: Threads, arch: Device, scratch: int
 ) -> TritonSource:
     """What Triton is asked to build for a kernel."""
     demand_roles(kernel, threads, arch)
@@ -63,7 +62,7 @@ def source_of(
     return TritonSource(text, name, tuple(given), aligned, arch, warps, stages, threads.registers)
 
 
-def demand_roles(k: tile.Kernel, threads: Threads, arch: tuple[str, Any, int]) -> None:
+def demand_roles(k: tile.Kernel, threads: Threads, arch: Device) -> None:
     """Raise ScheduleError where Triton gives the warps of an architecture no roles."""
     if threads.specialise and not (arch[0] == "cuda" and int(arch[1]) >= _ROLES_FROM):
         raise ScheduleError(

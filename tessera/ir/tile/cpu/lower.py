@@ -59,8 +59,8 @@ def lower_group(u: Unit) -> Unit:
 
 def _rows_of(u: Unit) -> schedule.Kernel | None:
     """The kernel of rows of a unit that is not lowered yet."""
-    plain = u.made is None and isinstance(u.step, schedule.Kernel) and not u.step.contracts
-    return u.step if plain else None
+    k = u.step if u.made is None else None
+    return k if isinstance(k, schedule.Kernel) and not k.contracts else None
 
 
 def lower_contraction(u: Unit) -> Unit:
@@ -101,7 +101,9 @@ def lower_rows(u: Unit) -> Unit:
 def nontemporal_stores(u: Unit) -> Unit:
     """Large results are stored past the caches."""
     if u.form in ("group", "contraction"):
-        outputs = (u.step.kernels[-1] if u.form == "group" else u.step).outputs
+        s = u.step.kernels[-1] if isinstance(u.step, schedule.Group) else u.step
+        assert isinstance(s, schedule.Kernel), s
+        outputs = s.outputs
         return u.each(lambda k: bypass_several(k, outputs))
     return u.each(bypass) if u.form in ("spread", "turned", "rows") else u
 

@@ -265,7 +265,8 @@ class Rows:
 
     def leaves(self, stages: Sequence[Stage], folds: Sequence[Stage], size: Size) -> list[Tile]:
         """Folds of more than one leaf: each leaf by itself, then the leaves as a tree."""
-        first, last, room = self.leaf_range((size + LEAF - 1) // LEAF)
+        # N - 1 may be 0: the one leaf of no elements is then the identity.
+        first, last, room = self.leaf_range(larger((size + LEAF - 1) // LEAF, 1))
         kept = [self.b.alloc(s.dtype, (room, LANES)) for s in folds]
         streamed = self.side_by_side > 1 and is_cheap(stages)
         begin = self.streams(folds, kept, first, last, size) if streamed else first

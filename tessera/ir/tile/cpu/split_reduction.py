@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tessera.core.dims import Size, smaller
+from tessera.core.dims import Size, larger, smaller
 from tessera.core.folds import LANES, LEAF
 from tessera.core.types import TensorType
 from tessera.ir.schedule.ir import Kernel, Stage, reads
@@ -74,7 +74,7 @@ class _Parts(Rows):
     @property
     def blocks(self) -> Size:
         each = self.leaves_each * LEAF
-        return (self.size + each - 1) // each
+        return larger((self.size + each - 1) // each, 1)
 
     def part_type(self, s: Stage, rows: int) -> TensorType:
         shape = s.type.shape
