@@ -92,9 +92,9 @@ def test_lines_of_many_blocks(
     kind: str, down: bool, short: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With blocks so small that all kinds of passes take part."""
-    for name, n in (("_BLOCK", 8), ("_FEW", 0)):
+    for name, n in (("_BLOCK", 8), ("_LONGEST", 8)):
         monkeypatch.setattr(sort, name, n)
-    for name, n in (("BLOCK", 16), ("WHOLE", 0), ("SUMMED", 4), ("SHORT", short)):
+    for name, n in (("BLOCK", 16), ("SUMMED", 4), ("SHORT", short)):
         monkeypatch.setattr(radix, name, n)
     check("topk", draw((36,), kind), 0, down)
     check("sort", draw((2, 13), kind), 1, down)
@@ -122,19 +122,26 @@ def test_a_line_beyond_a_block_of_the_usual_size() -> None:
     check("sort", draw((4097,), "bf16"), 0, False)
 
 
-@pytest.mark.parametrize("n", [1031, 2048, 2049, 4096])
-def test_lines_that_a_block_holds_are_not_counted_in_memory(n: int) -> None:
-    """Rows a little above a power of two were cut into blocks that counted digits in another launch."""
-    t = TensorType(f32, (64, n))
-    e = radix.Radix(t, 1, False, {"values": n}).expansion("x", {"values": "v"})
-    assert [x.kernel.name for x in e.launches] == ["radix_move"] * 7 + ["radix_last"]
-    assert not any("counts" in name for name in e.between)
-
-
 @pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
-def test_a_line_that_one_large_block_holds(down: bool) -> None:
-    check("argsort", draw((1, 2053), "f2"), 1, down)
-    check("sort", draw((2, 1025), "bf16"), 1, down)
+@pytest.mark.parametrize(("kind", "n"), [("bf16", 2047), ("u1", 1025), ("f8", 1031), ("f4", 1021)])
+def test_a_long_line_lies_in_registers_so_that_neighbours_of_the_order_meet(
+    kind: str, n: int, down: bool
+) -> None:
+    check("argsort", draw((1, n), kind), 1, down)
+    check("sort", draw((n, 1), kind), 0, down)
+
+
+def test_lines_of_up_to_2048_elements_are_one_launch() -> None:
+    """Lines a little longer than 1024 took sixteen launches, of which half counted digits."""
+    for n, launches in ((1024, 1), (1025, 1), (2048, 1), (2049, 16)):
+        t = TensorType(f32, (300, n))
+        step = Primitive("s", "sort", {"axis": 1, "descending": False}, ("x",), ("v",))
+        e = sort.SORTS["sort"](step, {"x": t, "v": t})
+        assert e is not None
+        assert len(e.launches) == launches
+    made = sort.Sort(TensorType(f32, (300, 2048)), 1, False)
+    made.small({"values": 2048})
+    assert (made.threads.warps, made.held) == (2, 32)
 
 
 @pytest.mark.parametrize("kind", ["f4", "i8"])
@@ -157,7 +164,8 @@ def test_the_first_few_are_selected_in_rounds(
     check("topk", draw((5, 70), kind), 1, down, 3)
     check("topk", draw((33, 4), kind), 0, down, 1)
     check("topk", draw((33, 4), kind), 0, down, 0)
-    monkeypatch.setattr(topk, "CHUNK", 16)
+    for name in ("CHUNK", "WHOLE"):
+        monkeypatch.setattr(topk, name, 16)
     for k in (1, 4, 7):
         check("topk", draw((2, 130), kind), 1, down, k)
     check("topk", draw((40, 3), kind), 0, down, 2)
@@ -169,7 +177,8 @@ def test_a_long_line_is_selected_from_without_a_sort() -> None:
     step = Primitive("s", "topk", {"axis": 1, "largest": True, "k": 50}, ("x",), ("v", "i"))
     e = topk.topk(step, types)
     assert e is not None
-    assert [x.kernel.name for x in e.launches] == ["topk_parts", "topk_final"]
+    names = [x.kernel.name for x in e.launches]
+    assert names == ["topk_parts", "topk_rounds", "topk_final"]
 
 
 @pytest.fixture

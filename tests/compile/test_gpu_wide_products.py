@@ -85,7 +85,7 @@ def test_blocks_of_few_rows_change_no_bit(
 def test_blocks_of_f32_have_no_rows_that_are_not_there() -> None:
     """A vector times a matrix took 16 rows; 17 rows of 19 with long sums had 13 blocks on a device."""
     vector = product_block(ProductShape(1, 1, 4096, 4096, 32))
-    assert (vector.m, vector.n, vector.warps) == (1, 32, 1)
+    assert (vector.m, vector.n, vector.k, vector.warps) == (1, 32, 128, 1)
     leaves = product_block(ProductShape(13, 17, 19, 8192, 32))
     assert (leaves.m, leaves.n, leaves.warps) == (8, 8, 1)
     whole = product_block(ProductShape(1, 2048, 2048, 2048, 32))

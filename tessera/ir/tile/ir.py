@@ -283,13 +283,17 @@ class Builder:
         axes: Sequence[int] | None = None,
         masked: Sequence[int] = (),
         fill: Number = 0,
+        vector: int | None = None,
     ) -> Tile:
         """The elements from `at` on; the tile keeps `axes` of the memory, in that order.
 
-        Along axes in `masked` the box may reach out of the memory: there the tile holds `fill`.
+        Along axes in `masked` the box may reach out of the memory: there the tile holds `fill`.  At most
+        `vector` elements are accessed at once, if given.
         """
         fill = canonical("load", fill, memory.type.dtype)
         attributes = _box(at, extent, axes, masked) | {"fill": fill}
+        if vector is not None:
+            attributes["vector"] = vector
         return self._append("load", (), attributes, memory)[0]
 
     def store(
@@ -300,9 +304,15 @@ class Builder:
         extent: Sequence[int],
         axes: Sequence[int] | None = None,
         masked: Sequence[int] = (),
+        vector: int | None = None,
     ) -> None:
-        """Write a tile from `at` on; along `masked` axes, what is out of the memory is dropped."""
-        self._write("store", memory, (value,), _box(at, extent, axes, masked))
+        """Write a tile from `at` on; along `masked` axes, what is out of the memory is dropped.  At most
+        `vector` elements are accessed at once, if given.
+        """
+        attributes = _box(at, extent, axes, masked)
+        if vector is not None:
+            attributes["vector"] = vector
+        self._write("store", memory, (value,), attributes)
 
     def store_async(
         self,

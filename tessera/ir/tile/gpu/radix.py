@@ -14,9 +14,8 @@ A thread has eight neighbours.  Its sixteen counts are the half-bytes of one num
 with fields of 16 bits, which hold the counts of every fourth digit, are summed over the threads.  Words are
 written by neighbours in the order in which they came, since those with one digit then lie beside each other.
 
-A line of one block needs no counts in memory, and no launch that counts: the sums of its threads are those of
-the line.  Lines of up to WHOLE words have a block that holds them.  In a longer line whose places are numbers
-of 16 bits every block sums the counts of all blocks for itself.
+A line of one block needs no counts in memory: the sums of its threads are those of the line.  In a line whose
+places are numbers of 16 bits every block sums the counts of all blocks for itself.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
 BLOCK = 1024  # words of a block, of which at most 2^15 have counts of 16 bits
-WHOLE = (
-    4096  # words of a line that is one block: 512 threads, whose registers hold eight words each
-)
 EACH = 8  # words of a thread: their counts have four bits
 DIGIT = 4  # bits of a pass
 VALUES = 1 << DIGIT  # of a digit
@@ -74,8 +70,7 @@ class Radix(SortedLines):
         super().__init__(x, axis, down)
         self.wanted, self.number = wanted, number
         self.lines = self.outer * self.inner
-        whole = power(self.n)
-        self.block = max(whole if whole <= WHOLE else min(BLOCK, whole), EACH)
+        self.block = max(min(BLOCK, power(self.n)), EACH)
         self.blocks = -(-self.n // self.block)
         self.short = self.n <= SHORT or self.blocks == 1
         self.signed = bits is None and x.dtype is not bool_

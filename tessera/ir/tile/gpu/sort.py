@@ -9,6 +9,10 @@ is stable.  Elements of 64 bits have their index beside them.
 
 A network merges a run that ascends and one that descends.  Here the second holds inverted words, so that
 every comparison is the same: the smaller first.
+
+Most comparisons are of words that are near each other in the order that is made.  A word says where its
+element was, so a tile may hold the line in any order: place t of it is place (t % lanes) * held + t // lanes
+of the order, and threads, which have every lanes-th word of the tile, have `held` neighbours of the order.
 """
 
 from __future__ import annotations
@@ -26,8 +30,8 @@ from tessera.ir.tile.gpu.sorted_lines import SortedLines, is_sortable
 from tessera.ir.tile.ir import Builder, Kernel, Memory, Tile
 from tessera.ir.tile.launch import Expansion, Launch, Threads
 
-_BLOCK = 1024  # words that a block sorts
-_ALONE = 2048  # of a line that has few beside it
+_BLOCK = 1024  # words that a block sorts, of several lines
+_LONGEST = 2048  # words of a line that a block sorts: longer ones are sorted by digits
 _FEW = 1 << 15  # words of all lines that are few
 _FEWEST = 32  # words of a block, a warp
 _LOW = (1 << 32) - 1  # the low word
@@ -44,8 +48,7 @@ def sort(wanted: str, step: Primitive, types: Mapping[str, TensorType]) -> Expan
     made = Sort(x, p["axis"], down)
     outs = dict(zip(wanted.split(), step.results, strict=True))
     counts = {n: int(types[y].shape[p["axis"]]) for n, y in outs.items()}
-    few = made.size * made.outer * made.inner <= _FEW
-    if made.size <= (_ALONE if few else _BLOCK):
+    if made.size <= _LONGEST:
         return Expansion((Launch(made.small(counts), step.operands, step.results, made.threads),))
     return Radix(x, p["axis"], down, counts).expansion(step.operands[0], outs)
 
@@ -61,7 +64,16 @@ class Sort(SortedLines):
         self.rows = max(min(_BLOCK // self.size, power(lines)), 1)
         while self.rows > 1 and self.rows * self.size > _FEWEST and lines < 2 * self.rows:
             self.rows //= 2
-        self.threads = Threads(max(warps_for(4 * self.rows * self.size), 1))
+        # Words of one thread are compared without an exchange, and those of a warp without a barrier: of 1024
+        # words a warp takes a fifth less instructions than four.  Few lines have more threads for each.
+        few = self.size * self.outer * self.inner <= _FEW
+        self.threads = Threads(warps_for((4 if few else self.parts) * self.rows * self.size))
+        self.held = 1  # neighbours of the order in a thread
+
+    @property
+    def vector(self) -> int | None:
+        """How many words are accessed at once: one, if those of a thread are no neighbours in the tile."""
+        return 1 if self.held > 1 else None
 
     # Lines
 
@@ -110,7 +122,7 @@ class Sort(SortedLines):
                 second = b.index(line[1], (rows, 1), None if self.inner == 1 else 0)
                 picked = {0: first, 1: place, 2: second}
                 value = b.gather(x, picked, (0, 0, 0), (1, 1, 1), (), (0, 1, 2))
-            b.store(m, value, start, extent, axes, masked=(axes[0], 1))
+            b.store(m, value, start, extent, axes, (axes[0], 1), self.vector)
 
     # The network in registers
 
@@ -125,12 +137,39 @@ class Sort(SortedLines):
         way round.
         """
         rows, n = words[0].shape
+        if self.held > 1:
+            return self.turned_apart(b, words, k)
         odd = b.apply("and", b.index(first, (1, n // k, 1, 1), 1), b.full(i64, (1, 1, 1, 1), 1))
         if k > 2:
             odd = b.apply("xor", odd, b.index(0, (1, 1, 2, 1), 2))
         mask = b.apply("neg", odd)
         shape = (rows, n // k, 2, k // 2)
         return [b.reshape(b.apply("xor", b.reshape(w, shape), mask), (rows, n)) for w in words]
+
+    def turned_apart(self, b: Builder, words: Words, k: int) -> Words:
+        """The same where threads hold neighbours of the order: by the place in it of each word of a line."""
+        (_, n), one = words[0].shape, (1, 1)
+        lanes = n // self.held
+        tile = b.index(0, (1, n), 1)
+        lane = b.apply("and", tile, b.full(i64, one, lanes - 1))
+        held = b.apply("shift_right", tile, b.full(i64, one, lanes.bit_length() - 1))
+        place = b.apply("add", b.apply("mul", lane, b.full(i64, one, self.held)), held)
+
+        def bit(size: int) -> Tile:
+            moved = b.apply("shift_right", place, b.full(i64, one, size.bit_length() - 1))
+            return b.apply("and", moved, b.full(i64, one, 1))
+
+        odd = b.apply("xor", bit(k), bit(k // 2)) if k > 2 else bit(k)
+        mask = b.apply("neg", odd)
+        return [b.apply("xor", w, mask) for w in words]
+
+    def in_line(self, b: Builder, words: Words) -> Words:
+        """Words in the order that was made."""
+        if self.held == 1:
+            return words
+        _, n = words[0].shape
+        tables = (b.reshape(w, (self.held, n // self.held)) for w in words)
+        return [b.reshape(b.transpose(t), (1, n)) for t in tables]
 
     def merged(self, b: Builder, words: Words, k: int) -> Words:
         """Runs of k words sorted whose halves ascend and descend."""
@@ -145,6 +184,8 @@ class Sort(SortedLines):
         larger, would exchange them twice.
         """
         rows, n = words[0].shape
+        if self.held > 1:  # so far apart in the order
+            stride = stride * (n // self.held) if stride < self.held else stride // self.held
         shape = (rows, n // (2 * stride), 2, stride)
         mine = [b.reshape(w, shape) for w in words]
         other = [b.apply("xor", w, b.fold("xor", w, 2)) for w in mine]
@@ -181,9 +222,11 @@ class Sort(SortedLines):
         x, outs = self.given(b), self.made(b, counts)
         line = self.lines(b)
         extent, axes = self.box(self.rows, self.size)
-        raw = b.load(x, (line[0], 0, line[1]), extent, axes, (axes[0], 1))
+        if self.rows == 1:
+            self.held = max(self.size // (32 * self.threads.warps), 1)
+        raw = b.load(x, (line[0], 0, line[1]), extent, axes, (axes[0], 1), vector=self.vector)
         words = self.sorted(b, self.words(b, raw, 0), 0, self.size)
-        self.unpack(b, words, x, outs, line, 0)
+        self.unpack(b, self.in_line(b, words), x, outs, line, 0)
         return b.finish()
 
 
