@@ -82,9 +82,14 @@ def holds(dtype: DType, scalar: int) -> bool:
     """Whether an integer dtype can hold this integer."""
     if dtype is bool_ or dtype.kind not in "iu":
         return True
-    low = -(1 << dtype.bits - 1) if dtype.kind == "i" else 0
-    high = (1 << dtype.bits - (dtype.kind == "i")) - 1
+    low, high = limits(dtype)
     return low <= scalar <= high
+
+
+def limits(dtype: DType) -> tuple[int, int]:
+    """The least and the largest number of an integer dtype."""
+    low = -(1 << dtype.bits - 1) if dtype.kind == "i" else 0
+    return low, (1 << dtype.bits - (dtype.kind == "i")) - 1
 
 
 @cache

@@ -37,7 +37,8 @@ from tessera.core.errors import (
     out_of_memory,
     too_deep,
 )
-from tessera.core.promotion import holds, meet_scalar, promote_all
+from tessera.core.flags import flags
+from tessera.core.promotion import holds, limits, meet_scalar, promote_all
 from tessera.core.provided import Provided
 from tessera.core.rounding import round_to
 from tessera.core.scalar import SCALARS, Expr, arg
@@ -373,15 +374,26 @@ def meet(op: str, operands: Sequence[ArrayLike], floats: bool = False) -> list[V
     shape = tensors[0].type.shape
     if any(v.type.shape != shape for v in tensors):
         shape = broadcast_shapes(op, [v.type for v in tensors])
-    return [_fit(x, dtype, shape) for x in values]
+    return [_fit(op, x, dtype, shape) for x in values]
 
 
-def _fit(x: Any, dtype: DType, shape: Shape) -> Value:
+def _fit(op: str, x: Any, dtype: DType, shape: Shape) -> Value:
     if isinstance(x, Value):
+        if x.weak and x.dtype.kind == "i" and dtype.kind in "iu" and flags().checked:
+            x = _checked_number(op, x, dtype)
         return broadcast(cast_to(x, dtype), shape)
     if isinstance(x, Dim):
         return broadcast(cast_to(size_value(x), dtype), shape)
     return full_of(shape, x, dtype)
+
+
+def _checked_number(op: str, x: Value, dtype: DType) -> Value:
+    """A Python number of a traced function, which must fit the integers that it meets under ts.checked()."""
+    low, high = limits(dtype)
+    user, most = f"{op}: the integer", min(high, (1 << 63) - 1)
+    return FUNCTIONS["checked_index"].bind(
+        x, user=user, low=low, high=most, what=str(dtype), skip=None
+    )
 
 
 def _is_scalar(x: Any) -> bool:

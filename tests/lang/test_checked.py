@@ -176,3 +176,19 @@ def test_bounds_by_name_belong_to_the_arguments_of_a_jitted_function():
     assert e.value.message == (
         "verify.numerics: bounds are given for 'z', expected names among x, y"
     )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64], ids=str)
+def test_a_number_that_is_an_argument_fits_the_integers_that_it_meets(dtype):
+    x, most = ts.tensor(np.array([1, 2], dtype)), int(np.iinfo(dtype).max)
+    f = ts.jit(lambda x, n: op.where(x > 1, x, n))
+    with ts.checked():
+        assert f(x, most).tolist() == [most, 2]
+        if most < 2**63 - 1:
+            for wrong in (most + 1, int(np.iinfo(dtype).min) - 1):
+                with pytest.raises(
+                    ts.TesseraError, match=f"integer {wrong} is out of range for [iu]"
+                ) as e:
+                    f(x, wrong)
+                assert "test_checked.py" in str(e.value)
+    assert f(x, 0).tolist() == [0, 2]
