@@ -128,7 +128,7 @@ def test_other_data_or_another_key_is_refused(tmp_path):
     train.fit(step, start(), loader(), 5, checkpoints=kept)
     with pytest.raises(
         FileError,
-        match=r"fit: the checkpoint is of a run on \{'batch': 8, 'count': 40, 'key': \[1, 0\]\}",
+        match=r"fit: the checkpoint is of a run on \{'count': 40, 'batch': 8, 'key': \[1, 0\]\}",
     ):
         train.fit(step, start(), loader(key=ts.key(2)), 9, checkpoints=kept)
     with pytest.raises(FileError, match="fit: the checkpoint is of a run with another key"):

@@ -23,6 +23,7 @@ from tessera.ir.target.gluon import flash_forward_emit as gluon
 from tessera.ir.target.triton import dependent_launch as pass_early
 from tessera.ir.target.triton.dependent_launch import early
 from tessera.ir.target.triton.emit import emit
+from tessera.ir.target.triton.triton_source import TritonSource
 from tessera.ir.tile.gpu.gemv_match import stream
 from tessera.ir.tile.launch import Launch, Threads
 from tessera.runtime.cuda.device import gpu
@@ -173,7 +174,8 @@ def test_no_multiprocessor_gets_more_blocks_of_a_product_than_its_share() -> Non
         def call(is_product: bool, blocks: int) -> GpuCall:
             """An early launch of so many blocks."""
             launch = Launch(kernels[is_product], (), (), Threads(early=True))
-            return replace(call_of(Code("k", launch), (), ()), blocks=blocks)
+            source = TritonSource("", "k", (), (), ("cuda", 90, 32), 4, 2, None)
+            return replace(call_of(Code("k", launch, entry=source), (), ()), blocks=blocks)
 
         code, module = BuiltCode(name, 4, 1000, 0, (1, 1, 1), image), DriverModule(image, gpu())
         whole = gpu().shared_per_block + 1024
