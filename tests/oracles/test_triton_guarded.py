@@ -33,7 +33,15 @@ def test_kernels_of_a_gpu_touch_nothing_but_their_tensors(tmp_path: Path) -> Non
     assert found["wrong"] == []
 
 
+# Weights of a phase of a convolution in f32, 17 out channels last: behind a row lies the next one, of which
+# columns are made that no store writes. Only the phase of the last tap reads behind the tensor, and its mask
+# is noticed.
+EQUIVALENT = "conv {}: tl.load(w + i1 * 272 + p1 * 2448 + p2 * 32"
+
+
 def test_a_mask_that_is_dropped_from_the_printed_source_is_noticed(tmp_path: Path) -> None:
     found = told(tmp_path, "mutants")
     assert found["dropped"] > 50
-    assert found["left"] == []
+    left = [x for x in found["left"] if not x.startswith(EQUIVALENT)]
+    assert left == []
+    assert len(found["left"]) <= 3
